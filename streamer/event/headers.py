@@ -1,0 +1,37 @@
+"""Header names of our records; readers skip by them without decoding."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from streamer.errors import Undecodable
+from streamer.event.lane import Headers
+
+KIND: Final = "streamer-kind"  # request work result run completion reply job-state job dead-letter
+CONTENT_TYPE: Final = "content-type"
+JOB: Final = "streamer-job"
+CARRIED: Final = "carried"
+ORIGIN: Final = "streamer-origin"  # topic:partition:offset, set by redrive and replay
+TRACEPARENT: Final = "traceparent"
+
+AVRO: Final = b"avro/binary"
+JSON: Final = b"application/json"
+
+
+def origin_from(headers: Headers, default: tuple[str, int, int]) -> tuple[str, int, int]:
+    """Where the item first came in: the origin header, else ``default`` (topic, partition, offset).
+
+    Raises:
+        Undecodable: the header is there and garbled.
+    """
+    raw = headers.get(ORIGIN)
+    if raw is None:
+        return default
+    try:
+        topic, partition, offset = raw.decode("ascii").rsplit(":", 2)
+        parsed = (topic, int(partition), int(offset))
+    except ValueError:
+        raise Undecodable("corrupt_record", f"header {ORIGIN} is not topic:partition:offset") from None
+    if not topic or parsed[1] < 0 or parsed[2] < 0:
+        raise Undecodable("corrupt_record", f"header {ORIGIN} is not topic:partition:offset")
+    return parsed
