@@ -9,7 +9,7 @@ import typer
 
 from streamer.errors import BrokerUnreachable, ConfigurationError
 
-COMMAND_FILES = ("up", "topics", "doctor", "processes", "submit", "audit", "run_batch")
+COMMAND_FILES = ("up", "topics", "doctor", "processes", "submit", "audit", "run_batch", "config")
 
 app = typer.Typer(
     name="streamer",
@@ -18,6 +18,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+@app.callback()
+def _group() -> None:
+    """Kafka streaming micro-batch inference: ordered job outputs, exactly once."""
+
+
 for _file in COMMAND_FILES:
     import_module(f"streamer.cli.{_file}").register(app)
 

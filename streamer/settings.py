@@ -79,7 +79,7 @@ class ModelSettings(_Part):
     pooling: Literal["", "mean", "cls"] = Field("", description="Empty = the model's own.")
     normalize: bool = Field(True, description="Unit-length embeddings unless a request says no.")
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        "auto", description="auto = fastest on this device that agrees with fp32, measured at start."
+        "auto", description="auto = the fastest here that agrees with fp32, measured at start."
     )
     fake_dimension: int = Field(2, ge=1, le=65_536, description="Values of a fake embedding.")
     fake_fixed_ms: float = Field(0.0, ge=0, description="Fake cost of a batch, fixed part.")
@@ -111,7 +111,9 @@ class WorkSettings(_Part):
     batch_bytes: int = Field(8_388_608, ge=1_024, description="Input bytes of a micro-batch.")
     fast_linger_ms: float = Field(0.0, ge=0, description="Wait of a fast item for company.")
     bulk_linger_ms: float = Field(50.0, ge=0, description="Wait of a bulk item for company.")
-    buffer_ms: int = Field(2_000, ge=1, description="Predicted device time held; then no consuming.")
+    buffer_ms: int = Field(
+        2_000, ge=1, description="Device time held, predicted; then no consuming."
+    )
     buffer_items: int = Field(8_192, ge=1, description="Items held; then no consuming.")
     bulk_chunk_ms: float = Field(
         40.0, gt=0, description="Longest bulk batch while fast traffic is present."
@@ -197,7 +199,7 @@ class Settings(BaseSettings):
 class _StackSource(PydanticBaseSettingsSource):
     """Bootstrap, prefix and models of the nearest running stack, found upward from here."""
 
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
         return None, field_name, False
 
     def __call__(self) -> dict[str, Any]:
