@@ -48,7 +48,7 @@ def test_a_function_fits_one_screen(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    sorted((ROOT / "tests" / "unit").rglob("*.py")) + sorted((ROOT / "tests" / "property").rglob("*.py")),
+    [p for layer in ("unit", "property") for p in sorted((ROOT / "tests" / layer).rglob("*.py"))],
     ids=lambda p: str(p.relative_to(ROOT)),
 )  # fmt: skip
 def test_unit_tests_never_sleep(path: Path) -> None:
