@@ -1,0 +1,117 @@
+"""Records to bytes and back: the one place that knows which record has which schema.
+
+Decoders raise :class:`Undecodable` and nothing else, whatever the bytes; encoders raise
+``Inconsistent`` when the columns of a record contradict each other, which is our bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from streamer.errors import Undecodable
+from streamer.event import wire_rows, wire_state
+from streamer.event.columns import Inconsistent
+from streamer.event.file_schemas import codec
+from streamer.event.records import (
+    BucketPlan,
+    Completion,
+    DeadLetter,
+    Fact,
+    JobEntry,
+    JobState,
+    OutputRun,
+    ResultRecord,
+    WorkRecord,
+)
+
+T = TypeVar("T")
+Datum = Mapping[str, Any]
+
+
+def _decode(name: str, value: bytes | None, build: Callable[[Any], T]) -> T:
+    datum = codec(name).decode(value)
+    try:
+        return build(datum)
+    except Inconsistent as error:
+        raise Undecodable("corrupt_record", f"{name}: {error}") from None
+
+
+def encode_work(work: WorkRecord) -> bytes:
+    """Bytes of a work record."""
+    return codec("work").encode(wire_rows.work_datum(work))
+
+
+def decode_work(value: bytes | None) -> WorkRecord:
+    """A work record; its columns agree."""
+    return _decode("work", value, wire_rows.work_of)
+
+
+def encode_result(result: ResultRecord) -> bytes:
+    """Bytes of a result record."""
+    return codec("result").encode(wire_rows.result_datum(result))
+
+
+def decode_result(value: bytes | None) -> ResultRecord:
+    """A result record; its columns agree."""
+    return _decode("result", value, wire_rows.result_of)
+
+
+def encode_output(output: OutputRun | Completion) -> bytes:
+    """Bytes of a run, a reply or a completion."""
+    return codec("output").encode(wire_rows.output_datum(output))
+
+
+def decode_output(value: bytes | None) -> OutputRun | Completion:
+    """A run, a reply or a completion; its columns agree."""
+    return _decode("output", value, wire_rows.output_of)
+
+
+def encode_job_state(state: JobState) -> bytes:
+    """Bytes of a job state."""
+    return codec("job_state").encode(wire_state.job_state_datum(state))
+
+
+def decode_job_state(value: bytes | None) -> JobState:
+    """A job state."""
+    return _decode("job_state", value, wire_state.job_state_of)
+
+
+def encode_job(entry: JobEntry) -> bytes:
+    """Bytes of something said about a job."""
+    return codec("job").encode(wire_state.plain_datum(entry))
+
+
+def decode_job(value: bytes | None) -> JobEntry:
+    """Something said about a job."""
+    return _decode("job", value, wire_state.job_of)
+
+
+def encode_plan(plan: BucketPlan) -> bytes:
+    """Bytes of a bucket plan."""
+    return codec("bucket_plan").encode(wire_state.plan_datum(plan))
+
+
+def decode_plan(value: bytes | None) -> BucketPlan:
+    """A bucket plan; every bucket has a partition."""
+    return _decode("bucket_plan", value, wire_state.plan_of)
+
+
+def encode_dead_letter(letter: DeadLetter) -> bytes:
+    """Bytes of a dead letter."""
+    return codec("dead_letter").encode(wire_state.plain_datum(letter))
+
+
+def decode_dead_letter(value: bytes | None) -> DeadLetter:
+    """A dead letter."""
+    return _decode("dead_letter", value, wire_state.dead_letter_of)
+
+
+def encode_fact(fact: Fact) -> bytes:
+    """Bytes of a fact."""
+    return codec("event").encode(wire_state.plain_datum(fact))
+
+
+def decode_fact(value: bytes | None) -> Fact:
+    """A fact."""
+    return _decode("event", value, wire_state.fact_of)
