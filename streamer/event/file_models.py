@@ -90,8 +90,11 @@ def resolve_model(
         slug: name of the model in topics and settings, for messages.
         path: a folder, or ``package:NAME[/FOLDER]`` for a folder inside an installed package.
         engine: ``fake`` models have no files.
+        task: what the model answers; only the labels depend on it.
+        revision: shown in receipts; empty = hash of the files.
         max_length: token limit wished for; 0 = the model's own. The smaller one holds.
         pooling: overrides what the files say when not empty.
+        fake_dimension: values of an embedding of a fake model.
 
     Raises:
         ConfigurationError: something is missing or refused; the message says how to mend it.
