@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from streamer.errors import BrokerUnreachable
 
 WARM_UP_ID = "streamer-warm-up"
+CALL_TIMEOUT_S = 10.0
 
 
 def warm_up(bootstrap: str, timeout_s: float = 60.0) -> None:
@@ -18,11 +22,25 @@ def warm_up(bootstrap: str, timeout_s: float = 60.0) -> None:
     quiet = {"bootstrap.servers": bootstrap, "log_level": 2}
     producer = Producer({**quiet, "transactional.id": WARM_UP_ID, "retry.backoff.ms": 10})
     consumer = Consumer({**quiet, "group.id": WARM_UP_ID, "enable.auto.commit": False})
+    place = [TopicPartition("__transaction_state", 0)]
+    end_at = time.monotonic() + timeout_s
     try:
-        producer.init_transactions(timeout_s)
-        consumer.committed([TopicPartition("__transaction_state", 0)], timeout=timeout_s)
-    except KafkaException as error:
-        reason = error.args[0].str()
-        raise BrokerUnreachable(f"{bootstrap} does not serve transactions: {reason}") from None
+        _insist(lambda: producer.init_transactions(CALL_TIMEOUT_S), bootstrap, end_at)
+        _insist(lambda: consumer.committed(place, timeout=CALL_TIMEOUT_S), bootstrap, end_at)
     finally:
         consumer.close()
+
+
+def _insist(call: Callable[[], object], bootstrap: str, end_at: float) -> None:
+    """Repeat a call: coordinators that are being elected refuse it for a moment."""
+    while True:
+        try:
+            call()
+        except KafkaException as error:
+            if error.args[0].fatal() or time.monotonic() >= end_at:
+                reason = error.args[0].str()
+                message = f"{bootstrap} does not serve transactions: {reason}"
+                raise BrokerUnreachable(message) from None
+            time.sleep(0.05)
+        else:
+            return
