@@ -84,7 +84,8 @@ class OnlineFit:
         """Take one measured batch into account.
 
         Args:
-            tokens, squares: as in :meth:`CostModel.predict_ms`.
+            tokens: as in :meth:`CostModel.predict_ms`.
+            squares: as there.
             took_ms: device time; a batch beyond the measured grid is ignored.
 
         Returns:
@@ -126,7 +127,9 @@ def fit(
     """Least squares with coefficients >= 0.
 
     Args:
-        tokens, squares, took_ms: float64 [measured batches].
+        tokens: float64 [measured batches].
+        squares: float64 [measured batches].
+        took_ms: float64 [measured batches].
 
     Returns:
         ``(fixed_ms, token_us, square_ns)`` of a :class:`CostModel`.

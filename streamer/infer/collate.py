@@ -20,7 +20,7 @@ def starts(lengths: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def mask_of(lengths: NDArray[np.int32], width: int | None = None) -> NDArray[np.bool_]:
-    """bool [texts, width], true on real tokens; ``width`` defaults to the longest text."""
+    """True on real tokens, bool [texts, width]; ``width`` defaults to the longest text."""
     if width is None:
         width = int(lengths.max(initial=0))
     filled: NDArray[np.bool_] = np.arange(width) < lengths[:, None]

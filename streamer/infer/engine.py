@@ -203,8 +203,9 @@ class Health:
 
 
 class Engine(Protocol):
-    """A loaded model that answers batches. One thread calls ``submit``, ``poll`` and ``cancel``;
-    ``prepare`` may be called from any thread.
+    """A loaded model that answers batches.
+
+    One thread calls ``submit``, ``poll`` and ``cancel``; ``prepare`` may be called from any.
     """
 
     @property

@@ -7,6 +7,7 @@ any mix-up on the way shows. Pure: it waits through a function that it is given.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -68,7 +69,7 @@ def fake_vectors(
     seeds = np.frombuffer(
         b"".join(
             blake(flat[begin:end], digest_size=8).digest()
-            for begin, end in zip(edges, edges[1:], strict=False)
+            for begin, end in itertools.pairwise(edges)
         ),
         "<u8",
     ).astype(np.uint64)
@@ -168,7 +169,7 @@ def fake_spec(
     *, model: str, task: str, revision: str, tokenizer_hash: str, dimension: int,
     max_length: int, instances: int, cost: FakeCost,
 ) -> EngineSpec:  # fmt: skip
-    """The spec of a fake: ``dimension`` values for embed, as many labels for classify, () for score."""
+    """What a fake claims: ``dimension`` values for embed, labels for classify, none for score."""
     shape: tuple[int, ...] = () if task == "score" else (dimension,)
     return EngineSpec(
         model=model,

@@ -55,7 +55,7 @@ class BlockingModel(Protocol):
         ...
 
     def run(self, batch: HostBatch, instance: int) -> NDArray[np.float32]:
-        """Rows float32 [texts, *row_shape]; raises EngineFailure; called from thread ``instance``."""
+        """Rows float32 [texts, *row_shape]; raises EngineFailure; on thread ``instance``."""
         ...
 
     def unload(self) -> None:
