@@ -15,11 +15,18 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 from tokenizers import Tokenizer as Library
 
 from streamer.errors import ConfigurationError
-from streamer.route.tokenizer import LEFT, Encoded, TextRequest, cut, ids_dtype, pair_lengths
+from streamer.route.tokenizer import (
+    LEFT,
+    Encoded,
+    TextRequest,
+    TokenIds,
+    cut,
+    ids_array,
+    pair_lengths,
+)
 
 # English takes 4 to 5 characters a token; with 8 nearly every text needs one look.
 _CHARS_PER_TOKEN = 8
@@ -36,7 +43,7 @@ class _Frame(NamedTuple):
     after: tuple[int, ...]
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return len(self.before) + len(self.between) + len(self.after)
 
 
@@ -58,7 +65,6 @@ class HfTokenizer:
         self._library = library
         self._single = _frame_single(library)
         self._pair = _frame_pair(library)
-        self._dtype = ids_dtype(vocabulary or library.get_vocab_size())
         self.hash = tokenizer_hash
         self.max_length = max_length
         self.vocabulary = vocabulary or library.get_vocab_size()
@@ -98,16 +104,19 @@ class HfTokenizer:
         """See :class:`streamer.route.tokenizer.Tokenizer`; outer special tokens stay."""
         frame, count = self._single, len(ids)
         if count <= self.max_length:
-            return Encoded(np.array(ids, dtype=self._dtype), count)
+            return Encoded(self._array(ids), count)
         if not truncate:
-            return Encoded(np.empty(0, dtype=self._dtype), count)
+            return Encoded(self._array(()), count)
         before = frame.before if tuple(ids[: len(frame.before)]) == frame.before else ()
         after = (
             frame.after if frame.after and tuple(ids[-len(frame.after) :]) == frame.after else ()
         )
         inner = ids[len(before) : count - len(after)]
         kept = cut(inner, self.max_length - len(before) - len(after), direction)
-        return Encoded(np.array([*before, *kept, *after], dtype=self._dtype), count, truncated=True)
+        return Encoded(self._array([*before, *kept, *after]), count, truncated=True)
+
+    def _array(self, ids: Sequence[int]) -> TokenIds:
+        return ids_array(ids, self.vocabulary)
 
     def _wanted(self, item: TextRequest) -> int | None:
         return self.max_length if item.truncate else None
@@ -116,19 +125,19 @@ class HfTokenizer:
         frame = self._single if item.pair is None else self._pair
         first = sides[0].ids
         second: Sequence[int] = sides[1].ids if item.pair is not None else ()
-        tokens = len(first) + len(second) + frame.count
+        tokens = len(first) + len(second) + frame.size
         uncut = not any(look.is_partial for look in sides)
         truncated = tokens > self.max_length or not uncut
         if truncated:
             if not item.truncate:
-                return Encoded(np.empty(0, dtype=self._dtype), tokens)
-            room = max(0, self.max_length - frame.count)
+                return Encoded(self._array(()), tokens)
+            room = max(0, self.max_length - frame.size)
             keep = (
                 pair_lengths(len(first), len(second), room) if item.pair is not None else (room, 0)
             )
             first = cut(first, keep[0], item.direction)
             second = cut(second, keep[1], item.direction)
-        ids = np.array([*frame.before, *first, *frame.between, *second, *frame.after], self._dtype)
+        ids = self._array([*frame.before, *first, *frame.between, *second, *frame.after])
         pair_at = 0 if item.pair is None else len(frame.before) + len(first) + len(frame.between)
         return Encoded(ids, tokens, pair_at, truncated)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+TokenIds: TypeAlias = NDArray[np.uint16] | NDArray[np.uint32]
 RIGHT = "right"
 LEFT = "left"
 
@@ -42,7 +43,7 @@ class Encoded:
         truncated: whether something was cut off.
     """
 
-    ids: NDArray[np.uint16] | NDArray[np.uint32]
+    ids: TokenIds
     tokens: int
     pair_at: int = 0
     truncated: bool = False
@@ -81,9 +82,11 @@ class Tokenizer(Protocol):
         ...
 
 
-def ids_dtype(vocabulary: int) -> type[np.uint16] | type[np.uint32]:
-    """Two bytes an id when they suffice."""
-    return np.uint16 if 0 < vocabulary <= 65_536 else np.uint32
+def ids_array(ids: Sequence[int], vocabulary: int) -> TokenIds:
+    """The ids as an array, two bytes an id when they suffice for the vocabulary."""
+    if 0 < vocabulary <= 65_536:
+        return np.array(ids, dtype=np.uint16)
+    return np.array(ids, dtype=np.uint32)
 
 
 def pair_lengths(first: int, second: int, room: int) -> tuple[int, int]:
