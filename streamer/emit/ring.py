@@ -112,7 +112,7 @@ class Ring:
         return any(slot.state in BLOCKING for slot in self._slots)
 
     def pick(self) -> int | None:
-        """The producer to begin with: the least recently used ready one; None when there is none."""
+        """The least recently used ready producer; None when none may begin."""
         if self.blocked():
             return None
         ready = [i for i, slot in enumerate(self._slots) if slot.state is SlotState.READY]

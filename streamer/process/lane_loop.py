@@ -1,43 +1,39 @@
-"""The loop that drives a lane's core: one owner thread (poll + core), one commit thread."""
+"""The loop that drives a lane's core: one owner thread (poll + core), one commit thread.
+
+    pump ─► settle what was committed ─► hand over the next plan ─► poll ─► deliver ─► pump …
+
+The owner thread is the only one that touches the consumer and the core; rebalance callbacks run
+inside its ``poll``. It decides nothing: what to emit and when comes from the core. After anything
+but a commit everything is forgotten and read again from the committed offsets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 from streamer.batch.kafka_source import KafkaSource
 from streamer.clock import Clock
 from streamer.deadline import Deadline
-from streamer.emit.kafka_ring import ProducerRing
-from streamer.event.lane import Assignment, EmitPlan, LaneCore, Now
+from streamer.emit.kafka_ring import Outcome, ProducerRing
+from streamer.errors import BrokerUnreachable, StreamerError
+from streamer.event.lane import Assignment, EmitPlan, LaneCore, Now, TopicPartition
+from streamer.process.commit_thread import CommitThread
+from streamer.process.lane_hooks import LaneHooks, LoopLimits, LoopObserver, NoHooks, NoObserver
+
+_STUCK_NS: Final = 5_000_000_000
+_START_MS: Final = 60_000
+_RETRY_NS: Final = 500_000_000
+_FAILURES_MAX: Final = 30  # in a row: about 25 s of back-off, then the process restarts
+_log = logging.getLogger(__name__)
+
+__all__ = ["LaneHooks", "LaneLoop", "LoopLimits", "LoopObserver", "NoHooks", "NoObserver"]
 
 
-class LaneHooks(Protocol):
-    """What a role adds to the loop; all called on the owner thread."""
-
-    def assigned(self, assignments: Sequence[Assignment], now: Now) -> None:
-        """Before ``core.assigned``; may block (state is restored here)."""
-
-    def pump(self, now: Now) -> bool:
-        """Once each turn: hand work over, take results back. True = work is in flight."""
-        ...
-
-    def settled(self, plan: EmitPlan, now: Now) -> None:
-        """After a commit (metrics)."""
-
-
-class NoHooks:
-    """Hooks of a role that needs none."""
-
-    def assigned(self, assignments: Sequence[Assignment], now: Now) -> None:
-        """Nothing to restore."""
-
-    def pump(self, now: Now) -> bool:  # noqa: ARG002
-        """Nothing in flight."""
-        return False
-
-    def settled(self, plan: EmitPlan, now: Now) -> None:
-        """Nothing to count."""
+def _nothing(point: str) -> None:
+    del point
 
 
 class LaneLoop:
@@ -50,9 +46,10 @@ class LaneLoop:
         ring: the producers; this loop's commit thread is the only one that touches them.
         clock: source of time.
         hooks: see :class:`LaneHooks`.
+        limits: pace; by default that of bulk.
+        observer: told facts for metrics.
+        crash: called with the names of crash points (tests).
     """
-
-    failure: BaseException | None
 
     def __init__(
         self,
@@ -63,16 +60,289 @@ class LaneLoop:
         ring: ProducerRing,
         clock: Clock,
         hooks: LaneHooks,
+        limits: LoopLimits | None = None,
+        observer: LoopObserver | None = None,
+        crash: Callable[[str], None] = _nothing,
     ) -> None:
-        raise NotImplementedError
+        self.name = name
+        self.failure: BaseException | None = None
+        self.drained = False
+        self._core = core
+        self._source = source
+        self._ring = ring
+        self._clock = clock
+        self._hooks = hooks
+        self._limits = limits or LoopLimits.for_lane("bulk")
+        self._observer = observer or NoObserver()
+        self._crash = crash
+        self._commit = CommitThread(name=name, ring=ring, clock=clock)
+        self._thread = threading.Thread(target=self._run, name=f"{name}-owner", daemon=True)
+        self._stopping = threading.Event()
+        self._stop_deadline: Deadline | None = None
+        self._running = False
+        self._moved_ns = 0
+        self._polled_ns = 0
+        # The plan inside the commit thread; ``None`` when nothing is inside.
+        self._pending: EmitPlan | None = None
+        self._pending_since_ns = 0
+        self._unsent: EmitPlan | None = None  # waits for group metadata
+        self._orphaned = False  # the plan inside covers what is no longer ours
+        self._rewind_at_ns: int | None = None  # when to read the committed offsets again
+        self._failures = 0
+        self._known: set[TopicPartition] = set()  # what the core was given and not asked back
+
+    # -- from any thread -------------------------------------------------------------------
 
     def start(self) -> None:
         """Start both threads; producers are initialised before the first consume."""
+        self._thread.start()
 
     def stop(self, deadline: Deadline) -> bool:
-        """Drain: stop consuming, finish what is in flight, emit, leave. True = nothing was left."""
-        raise NotImplementedError
+        """Drain: stop consuming, finish what is in flight, emit, leave the group.
+
+        May be called again with an earlier deadline to hurry. Returns whether all that was in
+        flight was emitted and the threads ended; what was not will be delivered again.
+        """
+        self._stop_deadline = deadline
+        self._stopping.set()
+        # Leaving the group and closing the client come after the drain.
+        self._thread.join(deadline.remaining_s(self._clock.monotonic_ns()) + 5.0)
+        return self.drained and not self._thread.is_alive()
+
+    def hurry(self, deadline: Deadline) -> None:
+        """Set or shorten the drain without waiting."""
+        self._stop_deadline = deadline
+        self._stopping.set()
+
+    def alive(self) -> bool:
+        """Whether the owner thread runs."""
+        return self._thread.is_alive()
 
     def ready(self) -> bool:
         """Whether the loop makes progress: both threads moved within the last 5 s."""
-        raise NotImplementedError
+        if not self._running or self.failure is not None or self._stopping.is_set():
+            return False
+        return self._clock.monotonic_ns() - self._moved_ns < _STUCK_NS and self._commit.is_moving()
+
+    # -- owner thread ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._ring.start(Deadline.after(self._clock.monotonic_ns(), _START_MS))
+            self._commit.start()
+            self._source.start(self)
+            self._moved_ns = self._polled_ns = self._clock.monotonic_ns()
+            self._running = True
+            while not self._stopping.is_set():
+                self._turn()
+            self.drained = self._drain()
+        except BaseException as error:
+            _log.exception("loop failed", extra={"loop": self.name})
+            self.failure = error
+        finally:
+            self._running = False
+            self._leave()
+
+    def _turn(self) -> None:
+        now = self._now()
+        self._moved_ns = now.mono_ns
+        in_flight = self._hooks.pump(now)
+        self._collect()
+        if self._rewind_at_ns is not None:
+            self._rewind(now)
+        else:
+            self._offer(now)
+        room = self._core.room(now) if self._rewind_at_ns is None else 0
+        wait_s = self._wait_s(now, in_flight)
+        if room > 0:
+            self._poll(min(room, self._limits.records_max), wait_s)
+        else:
+            self._wait_without_poll(now, wait_s)
+
+    def _poll(self, records_max: int, wait_s: float) -> None:
+        records = self._source.poll(records_max, wait_s)
+        self._polled_ns = self._clock.monotonic_ns()
+        if records and self._rewind_at_ns is None:
+            self._crash("after_poll")
+            self._core.deliver(records, self._now())
+            self._observer.polled(len(records))
+        if self._source.misplaced():
+            self._give_up("records came out of order")
+
+    def _wait_without_poll(self, now: Now, wait_s: float) -> None:
+        """A full lane does not call the consumer, but never so long that the group gives it up."""
+        if self._pending is not None:
+            self._settle(self._commit.outcome(wait_s))
+        else:
+            self._stopping.wait(wait_s)
+        if now.mono_ns - self._polled_ns >= self._limits.silent_ms * 1_000_000:
+            self._source.keep_alive()
+            self._polled_ns = self._clock.monotonic_ns()
+
+    def _wait_s(self, now: Now, in_flight: bool) -> float:
+        if in_flight or self._pending is not None or self._unsent is not None:
+            return self._limits.busy_poll_ms / 1_000
+        longest_ns = int(self._limits.idle_poll_ms * 1_000_000)
+        wake_ns = self._core.wake_at(now)
+        if self._rewind_at_ns is not None:
+            wake_ns = self._rewind_at_ns
+        if wake_ns is not None:
+            # A wake time that has passed without a plan must not make the loop spin.
+            shortest_ns = int(self._limits.busy_poll_ms * 1_000_000)
+            longest_ns = min(longest_ns, max(shortest_ns, wake_ns - now.mono_ns))
+        return longest_ns / 1e9
+
+    # -- emission --------------------------------------------------------------------------
+
+    def _offer(self, now: Now, *, final: bool = False) -> bool:
+        """Hand the next plan over, if there is one and nothing is inside."""
+        if self._pending is not None:
+            return False
+        plan = self._unsent or self._core.plan(now, final=final)
+        if plan is None:
+            return False
+        metadata = self._source.group_metadata()
+        if metadata is None:
+            self._unsent = plan
+            return False
+        self._unsent = None
+        self._pending, self._pending_since_ns = plan, now.mono_ns
+        self._commit.submit(plan, metadata)
+        return True
+
+    def _collect(self, timeout_s: float = 0.0) -> None:
+        if self._pending is not None:
+            self._settle(self._commit.outcome(timeout_s))
+
+    def _settle(self, outcome: Outcome | None) -> None:
+        if outcome is None or self._pending is None:
+            return
+        now, plan, self._pending = self._now(), self._pending, None
+        self._observer.transaction(outcome.value, (now.mono_ns - self._pending_since_ns) / 1e9)
+        if outcome is not Outcome.COMMITTED or self._orphaned:
+            self._orphaned = False
+            self._give_up(f"emission ended {outcome.value}")
+            return
+        self._failures = 0
+        self._hooks.settled(plan, now)
+        self._core.settled(plan, now)
+
+    def _give_up(self, reason: str) -> None:
+        """Forget everything and read again from the committed offsets, with growing pauses."""
+        self._failures += 1
+        if self._failures > _FAILURES_MAX:
+            raise StreamerError(f"{self.name}: {self._failures} failures in a row: {reason}")
+        _log.warning("giving up what is held", extra={"loop": self.name, "reason": reason})
+        now = self._now()
+        self._unsent = None
+        self._take_away(self._known)
+        pause_ns = 0 if self._failures <= 2 else min(self._failures * 50, 1_000) * 1_000_000
+        self._rewind_at_ns = now.mono_ns + pause_ns
+
+    def _rewind(self, now: Now) -> None:
+        if self._rewind_at_ns is None or now.mono_ns < self._rewind_at_ns or self._pending:
+            return
+        try:
+            assignments = self._source.rewind(self._source.owned())
+        except BrokerUnreachable as error:
+            _log.warning("cannot rewind yet", extra={"loop": self.name, "error": str(error)})
+            self._rewind_at_ns = self._clock.monotonic_ns() + _RETRY_NS
+            return
+        self._rewind_at_ns = None
+        self._observer.rewound(len(assignments))
+        self._take_over(assignments)
+
+    def _take_over(self, assignments: Sequence[Assignment]) -> None:
+        if assignments:
+            now = self._now()
+            self._take_away([assignment.at for assignment in assignments])
+            self._hooks.assigned(assignments, now)
+            self._core.assigned(assignments, now)
+            self._known.update(assignment.at for assignment in assignments)
+
+    def _take_away(self, partitions: Collection[TopicPartition]) -> None:
+        gone = self._known.intersection(partitions)
+        if gone:
+            self._core.revoked(gone, self._now())
+            self._known -= gone
+
+    # -- rebalance callbacks, inside poll --------------------------------------------------
+
+    def on_assigned(self, assignments: Sequence[Assignment]) -> None:
+        """See :class:`streamer.batch.kafka_source.SourceHooks`."""
+        self._take_over(assignments)
+
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Join the commit thread, emit the finished prefix, forget the partitions."""
+        deadline = self._revoke_deadline()
+        self._hooks.pump(self._now())
+        self._join(deadline)
+        while self._pending is None and self._rewind_at_ns is None:
+            if deadline.passed(self._clock.monotonic_ns()) or not self._offer(
+                self._now(), final=True
+            ):
+                break
+            self._crash("in_revoke")
+            self._join(deadline)
+        self._forget(partitions)
+
+    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """No longer ours: whatever is inside ends first, then all is forgotten."""
+        self._join(self._revoke_deadline())
+        self._forget(partitions)
+
+    def _join(self, deadline: Deadline) -> None:
+        self._collect(deadline.remaining_s(self._clock.monotonic_ns()))
+
+    def _forget(self, partitions: Collection[TopicPartition]) -> None:
+        if self._pending is not None:
+            self._orphaned = True
+        self._take_away(partitions)
+        if self._unsent is not None:
+            self._give_up("no group metadata")
+
+    def _revoke_deadline(self) -> Deadline:
+        deadline = Deadline.after(self._clock.monotonic_ns(), self._limits.revoke_ms)
+        if self._stop_deadline is not None and self._stop_deadline.at_ns < deadline.at_ns:
+            return self._stop_deadline
+        return deadline
+
+    # -- stopping --------------------------------------------------------------------------
+
+    def _drain(self) -> bool:
+        while not self._deadline_passed():
+            now = self._now()
+            self._moved_ns = now.mono_ns
+            in_flight = self._hooks.pump(now)
+            self._collect()
+            if self._rewind_at_ns is not None:
+                return True  # everything is forgotten: the committed offsets are the truth
+            offered = self._offer(now, final=True)
+            if not (in_flight or offered or self._pending or self._unsent):
+                return True
+            self._source.keep_alive()
+            self._collect(self._limits.busy_poll_ms / 1_000)
+            if self._pending is None and in_flight:
+                threading.Event().wait(self._limits.busy_poll_ms / 1_000)
+        return False
+
+    def _deadline_passed(self) -> bool:
+        deadline = self._stop_deadline
+        return deadline is None or deadline.passed(self._clock.monotonic_ns())
+
+    def _leave(self) -> None:
+        if self.failure is not None:
+            # Nothing more may be emitted: the revoke hook finds the commit thread gone.
+            self._rewind_at_ns = self._clock.monotonic_ns()
+            self._pending = None
+            self._stop_deadline = Deadline(self._clock.monotonic_ns())
+        try:
+            self._source.close()
+        except Exception as error:
+            _log.exception("closing failed", extra={"loop": self.name})
+            self.failure = self.failure or error
+        if not self._commit.stop(Deadline.after(self._clock.monotonic_ns(), 3_000)):
+            _log.warning("a transaction was left to its timeout", extra={"loop": self.name})
+
+    def _now(self) -> Now:
+        return Now(self._clock.monotonic_ns(), self._clock.wall_ms())

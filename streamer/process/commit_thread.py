@@ -1,0 +1,121 @@
+"""The thread that carries out emission plans, one at a time, while the owner thread polls on.
+
+It never touches the consumer: the owner hands over the group metadata with the plan.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from streamer.clock import Clock
+from streamer.deadline import Deadline
+from streamer.emit.kafka_ring import Outcome, ProducerRing
+from streamer.event.lane import EmitPlan
+
+_STUCK_NS: Final = 5_000_000_000
+
+
+@dataclass(slots=True)
+class _Job:
+    plan: EmitPlan
+    group_metadata: object
+
+
+class CommitThread:
+    """At most one plan is inside; ``outcome`` takes its end out.
+
+    Args:
+        name: shown in thread lists.
+        ring: used by this thread alone once it runs.
+        clock: source of time.
+    """
+
+    def __init__(self, *, name: str, ring: ProducerRing, clock: Clock) -> None:
+        self._name = name
+        self._ring = ring
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._job: _Job | None = None
+        self._outcome: Outcome | None = None
+        self._failure: BaseException | None = None
+        self._stopping = False
+        self._busy_since_ns: int | None = None
+        self._thread = threading.Thread(target=self._run, name=f"{name}-commit", daemon=True)
+
+    def start(self) -> None:
+        """Start; the ring is initialised before."""
+        self._thread.start()
+
+    def submit(self, plan: EmitPlan, group_metadata: object) -> None:
+        """Hand over a plan; the previous outcome was taken out."""
+        with self._changed:
+            if self._job is not None or self._outcome is not None:
+                raise AssertionError("a plan is still inside")
+            self._job = _Job(plan, group_metadata)
+            self._changed.notify_all()
+
+    def outcome(self, timeout_s: float = 0.0) -> Outcome | None:
+        """Take the outcome out, waiting for it; None when it is not there yet.
+
+        Raises:
+            BaseException: what ended the thread.
+        """
+        with self._changed:
+            if timeout_s > 0:
+                self._changed.wait_for(self._has_ended, timeout_s)
+            if self._failure is not None:
+                raise self._failure
+            outcome, self._outcome = self._outcome, None
+            return outcome
+
+    def is_moving(self) -> bool:
+        """Whether it lives and no plan has been inside for longer than 5 s."""
+        since = self._busy_since_ns
+        if self._failure is not None or not self._thread.is_alive():
+            return False
+        return since is None or self._clock.monotonic_ns() - since < _STUCK_NS
+
+    def stop(self, deadline: Deadline) -> bool:
+        """End the thread; False when it is still inside a call of the client."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._ring.close()
+        if self._thread.is_alive():
+            self._thread.join(deadline.remaining_s(self._clock.monotonic_ns()))
+        if self._thread.is_alive():
+            return False
+        self._ring.drop()
+        return True
+
+    def _has_ended(self) -> bool:
+        return self._outcome is not None or self._failure is not None
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def _serve(self) -> None:
+        wait_s = 0.0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._job is not None or self._stopping, wait_s)
+                if self._stopping:
+                    return
+                job = self._job
+            self._busy_since_ns = self._clock.monotonic_ns()
+            if job is None:
+                wait_s = self._ring.tick()
+            else:
+                outcome = self._ring.emit(job.plan, job.group_metadata)
+                wait_s = 0.0
+                with self._changed:
+                    self._job, self._outcome = None, outcome
+                    self._changed.notify_all()
+            self._busy_since_ns = None
