@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from streamer.event.kafka_topics import apply_topics, check_topics, refuse_drift, wanted_topics
+from streamer.event.topic_rows import WantedTopic
 from streamer.settings import client_properties, load_settings
 from streamer.stack.topic_plan import topic_layout
 
@@ -47,7 +48,7 @@ def check(bootstrap: Bootstrap = None) -> None:
     print(f"{len(wanted)} topics are as the settings say")
 
 
-def _target(bootstrap: str | None):  # noqa: ANN202
+def _target(bootstrap: str | None) -> tuple[dict[str, Any], tuple[WantedTopic, ...]]:
     flags = {"kafka": {"bootstrap": bootstrap}} if bootstrap else {}
     settings = load_settings(**flags)
-    return client_properties(settings.kafka), wanted_topics(topic_layout(settings))
+    return dict(client_properties(settings.kafka)), wanted_topics(topic_layout(settings))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -83,23 +83,20 @@ def apply_topics(client: Mapping[str, Any], wanted: Sequence[WantedTopic]) -> li
             or the cluster refused.
     """
     admin = AdminClient(dict(client))
-    drifts = drift_of(wanted, _found(admin, wanted))
-    refuse_drift([drift for drift in drifts if drift.remedy == REFUSE])
-    missing = {drift.topic for drift in drifts if drift.remedy == CREATE}
-    _create(admin, [topic for topic in wanted if topic.name in missing])
-    _alter(admin, [drift for drift in drifts if drift.remedy == ALTER])
-    if drifts:
-        _settle(admin, wanted)
-    return drifts
-
-
-def _settle(admin: AdminClient, wanted: Sequence[WantedTopic]) -> None:
-    """Wait until the brokers, which follow the controller by a moment, show what was done."""
+    done: list[Drift] = []
     end_at = time.monotonic() + SETTLE_TIMEOUT_S
+    # Brokers follow the controller by a moment, so look again until they show what was done;
+    # a topic that another process makes meanwhile is then compared like any found one.
     while drifts := drift_of(wanted, _found(admin, wanted)):
         if time.monotonic() >= end_at:
             refuse_drift(drifts)
+        refuse_drift([drift for drift in drifts if drift.remedy == REFUSE])
+        missing = {drift.topic for drift in drifts if drift.remedy == CREATE}
+        _create(admin, [topic for topic in wanted if topic.name in missing])
+        _alter(admin, [drift for drift in drifts if drift.remedy == ALTER])
+        done += [drift for drift in drifts if drift not in done]
         time.sleep(0.05)
+    return done
 
 
 def refuse_drift(drifts: Sequence[Drift]) -> None:

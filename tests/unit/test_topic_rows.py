@@ -41,7 +41,7 @@ def _all_found() -> dict[str, FoundTopic]:
 
 def test_every_name_that_the_code_uses_is_wanted_and_no_other() -> None:
     names = TopicNames("p.")
-    by_lane = "requests results replies outputs job_state jobs dead_letters".split()
+    by_lane = ["requests", "results", "replies", "outputs", "job_state", "jobs", "dead_letters"]
     expected = {names.plans, names.events}
     for lane in ("fast", "bulk"):
         expected |= {names.work("a", lane), names.work("b", lane)}
