@@ -34,12 +34,17 @@ class Undecodable(StreamerError):
     Args:
         code: an error code of ``event.codes``.
         message: what is wrong, without any payload text.
+        tenant, job_id: the job it speaks of, when that much was readable; for the dead letter.
     """
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(
+        self, code: str, message: str, *, tenant: str = "", job_id: str | None = None
+    ) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.message = message
+        self.tenant = tenant
+        self.job_id = job_id
 
 
 class ItemRejected(StreamerError):

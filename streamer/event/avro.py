@@ -83,11 +83,19 @@ class Codec:
         headers: Mapping[str, bytes] | None = None,
         *,
         max_bytes: int = MAX_BYTES,
+        broken_text: str = "strict",
     ) -> dict[str, Any]:
         """The record in ``value``, with the fields of the current schema.
 
+        Args:
+            value: as it came.
+            headers: looked at for the header form only.
+            max_bytes: a longer value is refused unseen.
+            broken_text: ``strict`` refuses a text that is not UTF-8, ``replace`` mends it.
+
         Raises:
-            Undecodable: ``unknown_schema`` or ``corrupt_record``.
+            Undecodable: ``unknown_schema``, ``corrupt_record`` or (all else being fine so far)
+                ``invalid_utf8``.
         """
         if not value:
             raise Undecodable("corrupt_record", f"{self.name}: the record has no value")
@@ -101,8 +109,13 @@ class Codec:
         same = written_by == self.current_id
         try:
             datum = schemaless_reader(
-                stream, self.writers[written_by], None if same else self.current
+                stream,
+                self.writers[written_by],
+                None if same else self.current,
+                handle_unicode_errors=broken_text,
             )
+        except UnicodeDecodeError:
+            raise Undecodable("invalid_utf8", f"{self.name}: a text is not UTF-8") from None
         except _BAD_BYTES as error:
             raise Undecodable(
                 "corrupt_record",

@@ -1,4 +1,4 @@
-"""Records to bytes and back: the one place that knows which record has which schema.
+"""Records to bytes and back: the one place that knows which record has which schema and form.
 
 Decoders raise :class:`Undecodable` and nothing else, whatever the bytes; encoders raise
 ``Inconsistent`` when the columns of a record contradict each other, which is our bug.
@@ -10,20 +10,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from streamer.errors import Undecodable
-from streamer.event import wire_rows, wire_state
+from streamer.event import headers, json_form, wire_request, wire_rows, wire_state
 from streamer.event.columns import Inconsistent
 from streamer.event.file_schemas import codec
+from streamer.event.lane import OutRecord
 from streamer.event.records import (
     BucketPlan,
     Completion,
     DeadLetter,
     Fact,
+    InferenceRequest,
     JobEntry,
     JobState,
     OutputRun,
     ResultRecord,
     WorkRecord,
 )
+from streamer.event.topics import job_key
 
 T = TypeVar("T")
 Datum = Mapping[str, Any]
@@ -115,3 +118,42 @@ def encode_fact(fact: Fact) -> bytes:
 def decode_fact(value: bytes | None) -> Fact:
     """A fact."""
     return _decode("event", value, wire_state.fact_of)
+
+
+def encode_request(request: InferenceRequest) -> bytes:
+    """Avro bytes of a request; ``intake.read_request`` reads them.
+
+    Raises:
+        ValueError: texts and token ids stand in one input.
+    """
+    return codec("inference_request").encode(wire_request.request_datum(request))
+
+
+def output_records(output: OutputRun | Completion, topic: str, partition: int) -> list[OutRecord]:
+    """The messages of a run, a reply or a completion, in the form its request came in.
+
+    JSON: one message an item. Avro: one message. The key is the job key, or the custom id of a
+    reply (None when it has none).
+    """
+    if isinstance(output, Completion):
+        kind = b"completion"
+    else:
+        kind = b"reply" if output.job_id is None else b"run"
+    tags = {headers.KIND: kind}
+    if output.job_id is None:
+        assert isinstance(output, OutputRun)
+        key = output.items.custom_id[0].encode() or None
+    else:
+        key = job_key(output.lane, output.tenant, output.job_id)
+        tags[headers.JOB] = key
+    if output.form == "avro":
+        tags[headers.CONTENT_TYPE] = headers.AVRO
+        values = [encode_output(output)]
+    else:
+        tags[headers.CONTENT_TYPE] = headers.JSON
+        if isinstance(output, Completion):
+            values = [json_form.completion_line(output)]
+        else:
+            wire_rows.check_run(output)
+            values = json_form.output_lines(output)
+    return [OutRecord(topic, partition, key, value, tags) for value in values]

@@ -117,7 +117,7 @@ def output_datum(output: OutputRun | Completion) -> dict[str, Any]:
             "reason": output.reason,
         }
         return {**head, "run": None, "completion": ("streamer.Completion", completion)}
-    _check_run(output)
+    check_run(output)
     run = {
         "model": output.model,
         "task": output.task,
@@ -153,11 +153,12 @@ def output_of(datum: Datum) -> OutputRun | Completion:
         receipt_at=unpack(run["receipt_at"], "<u2", len(rows["items"]), "receipt_at"),
         digest=run["digest"],
     )
-    _check_run(output)
+    check_run(output)
     return output
 
 
-def _check_run(run: OutputRun) -> None:
+def check_run(run: OutputRun) -> None:
+    """Raise unless the rows are one run of a job, or one reply, with receipts."""
     count = len(run.items)
     expect(len(run.receipt_at) == count, "column receipt_at: length")
     expect(0 < len(run.receipts) <= MAX_ITEMS, "a run without receipts")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from streamer.event.columns import MAX_ITEMS, expect, pack, unpack
@@ -22,21 +22,22 @@ Datum = Mapping[str, Any]
 JOB_STATE_VERSION = 1
 
 
-@cache
-def _names(record: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(record))
+_NAMES: Mapping[type, tuple[str, ...]] = {
+    record: tuple(field.name for field in fields(record))
+    for record in (JobState, JobEntry, DeadLetter, Fact)
+}
 
 
 def plain_datum(record: JobEntry | DeadLetter | Fact) -> dict[str, Any]:
     """The dictionary of a record whose fields are those of its schema."""
-    return {name: getattr(record, name) for name in _names(type(record))}
+    return {name: getattr(record, name) for name in _NAMES[type(record)]}
 
 
 def job_state_datum(state: JobState) -> dict[str, Any]:
     """The dictionary of a job state; the released origins become two columns."""
     expect(len(state.digest) == DIGEST_BYTES, "digest: length")
     partitions = sorted(state.released_origin)
-    datum = {name: getattr(state, name) for name in _names(JobState) if name != "released_origin"}
+    datum = {name: getattr(state, name) for name in _NAMES[JobState] if name != "released_origin"}
     datum["released_partition"] = pack(partitions, "<i4")
     datum["released_offset"] = pack([state.released_origin[p] for p in partitions], "<i8")
     return datum
@@ -88,7 +89,7 @@ def check_plan(plan: BucketPlan) -> None:
     bounds = plan.bounds
     expect(0 < len(bounds) <= MAX_ITEMS, "plan: no bucket")
     expect(len(plan.labels) <= MAX_ITEMS, "plan: too many partitions")
-    expect(all(a < b for a, b in zip(bounds, bounds[1:], strict=False)), "plan: bounds must ascend")
+    expect(all(a < b for a, b in pairwise(bounds)), "plan: bounds must ascend")
     expect(set(plan.labels) == set(range(len(bounds))), "plan: a bucket without a partition")
 
 
