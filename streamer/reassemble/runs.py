@@ -1,0 +1,178 @@
+"""Rows of one job, taken from many result records, become contiguous output runs.
+
+A run is cut at ``items_max`` and ``bytes_max``, and where something changes that all rows of a run
+share (model, task, form, encoding, labels, kind, dtype and shape of the answers). The running
+digest is carried through row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamer.event.codes import FORMS, STATUSES, SUCCEEDED
+from streamer.event.digest import running_digest
+from streamer.event.records import (
+    DIGEST_BYTES,
+    ItemError,
+    OutputRun,
+    Outputs,
+)
+from streamer.reassemble.columns import gather
+from streamer.reassemble.held import Held, RunHead, RunShape
+from streamer.reassemble.job import Job
+
+NO_DIGEST = bytes(DIGEST_BYTES)
+# What a row costs besides its answer: names, digest, origin, flags in the encoded run.
+ROW_BYTES = 96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """Bounds of one output run."""
+
+    items_max: int
+    bytes_max: int
+
+
+class RunBuilder:
+    """Takes a job's rows in index order and yields runs; advances the job as it goes.
+
+    Args:
+        job: its next index, digest, counts and origins move with every row.
+        lane: fast or bulk.
+        limits: where runs are cut.
+    """
+
+    def __init__(self, job: Job, *, lane: str, limits: RunLimits) -> None:
+        self._job = job
+        self._lane = lane
+        self._limits = limits
+        self.runs: list[OutputRun] = []
+        self.bytes = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._first = self._job.next_index
+        self._from: list[Held | None] = []
+        self._row: list[int] = []
+        self._status: list[int] = []
+        self._answers: list[memoryview] = []
+        self._digests: list[bytes] = []
+        self._errors: list[ItemError] = []
+        self._run_bytes = 0
+        self._head: RunHead | None = None
+        self._shape: RunShape | None = None
+
+    def add(self, held: Held, row: int) -> None:
+        """The next row is item ``row`` of ``held``."""
+        record = held.record
+        status = int(record.status[row])
+        answer = held.answer(row)
+        if self._must_cut(held, status, len(answer)):
+            self.cut()
+        job = self._job
+        if not job.form:
+            job.form, job.encoding = record.form, record.encoding
+        self._head = held.head
+        if status == SUCCEEDED:
+            self._shape = held.shape
+            self._answers.append(answer)
+        else:
+            self._note_error(held.error(row), status)
+        items = record.items
+        job.released(
+            partition=int(items.origin_partition[row]), offset=int(items.origin_offset[row])
+        )
+        self._append(held, row, status, items.digest_of(row), answer)
+
+    def add_hole(self, status: int, error: ItemError) -> None:
+        """The next row has no result: it ends with ``status`` and without an answer."""
+        if len(self._row) >= self._limits.items_max or self._run_bytes >= self._limits.bytes_max:
+            self.cut()
+        self._note_error(error, status)
+        self._append(None, 0, status, NO_DIGEST, memoryview(b""))
+
+    def _must_cut(self, held: Held, status: int, size: int) -> bool:
+        if not self._row:
+            return False
+        if len(self._row) >= self._limits.items_max:
+            return True
+        if self._run_bytes + size + ROW_BYTES > self._limits.bytes_max:
+            return True
+        if self._head is None:  # only holes so far
+            if (held.head.form, held.head.encoding) != self._hole_form():
+                return True
+        elif self._head is not held.head and self._head != held.head:
+            return True
+        return status == SUCCEEDED and self._shape is not None and self._shape != held.shape
+
+    def _hole_form(self) -> tuple[str, str]:
+        """Form and encoding of a run that only has holes."""
+        job = self._job
+        return job.form or job.descriptor_form or FORMS[0], job.encoding or "float"
+
+    def _note_error(self, error: ItemError | None, status: int) -> None:
+        at = len(self._row)
+        if error is None:
+            error = ItemError(row=at, code="corrupt_record", message="the reason was not recorded")
+        self._errors.append(
+            ItemError(row=at, code=error.code, message=error.message, retryable=error.retryable)
+        )
+
+    def _append(
+        self, held: Held | None, row: int, status: int, digest: bytes, answer: memoryview
+    ) -> None:
+        job = self._job
+        self._from.append(held)
+        self._row.append(row)
+        self._status.append(status)
+        self._digests.append(digest)
+        self._run_bytes += len(answer) + ROW_BYTES
+        job.digest = running_digest(job.digest, job.next_index, status, digest, answer)
+        job.counts[status if status < len(STATUSES) else 1] += 1
+        job.next_index += 1
+
+    def cut(self) -> None:
+        """End the run under way, if it has rows."""
+        if not self._row:
+            return
+        model, task, form, encoding, origin_topic, labels = self._head or self._hole_head()
+        items, input_tokens, receipts, receipt_at = gather(
+            self._from, self._row, first=self._first, digests=self._digests
+        )
+        self.runs.append(
+            OutputRun(
+                lane=self._lane,
+                tenant=self._job.tenant,
+                job_id=self._job.job_id,
+                model=model,
+                task=task,
+                form=form,
+                encoding=encoding,
+                origin_topic=origin_topic,
+                first_index=self._first,
+                items=items,
+                status=np.array(self._status, dtype=np.uint8),
+                outputs=self._outputs(),
+                errors=tuple(self._errors),
+                input_tokens=input_tokens,
+                labels=labels,
+                receipts=receipts,
+                receipt_at=receipt_at,
+                digest=self._job.digest,
+            )
+        )
+        self.bytes += self._run_bytes
+        self._clear()
+
+    def _hole_head(self) -> RunHead:
+        form, encoding = self._hole_form()
+        return RunHead(self._job.model, "", form, encoding, "", None)
+
+    def _outputs(self) -> Outputs | None:
+        if self._shape is None:
+            return None
+        kind, dtype, row_shape = self._shape
+        return Outputs(kind=kind, dtype=dtype, row_shape=row_shape, data=b"".join(self._answers))
