@@ -15,9 +15,10 @@ from typing import Any, Final
 import orjson
 
 from streamer.errors import ItemRejected, Undecodable
-from streamer.event.codes import ENCODINGS, ERROR_CODES, TASKS
+from streamer.event.codes import ERROR_CODES, TASKS
 from streamer.event.records import InferenceRequest, InputRow
 from streamer.event.request_input import MAX_ROWS, canonical_input, rows_of
+from streamer.event.request_params import checked_params
 from streamer.event.topics import JOB_ID
 
 MAX_INT64: Final = (1 << 63) - 1
@@ -40,27 +41,6 @@ class IntakeLimits:
     max_record_bytes: int = 4_194_304
     max_rows: int = MAX_ROWS
     max_metadata_bytes: int = 10_240
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Param:
-    kind: type
-    choices: tuple[str, ...] = ()
-    low: int = 1
-    high: int = 65_536
-
-
-PARAMS: Final[Mapping[str, _Param]] = {
-    "truncate": _Param(kind=bool),
-    "truncation_direction": _Param(kind=str, choices=("left", "right")),
-    "normalize": _Param(kind=bool),
-    "dimensions": _Param(kind=int),
-    "encoding_format": _Param(kind=str, choices=ENCODINGS),
-    "prompt_name": _Param(kind=str),
-    "pooling": _Param(kind=str, choices=("mean", "cls")),
-    "top_n": _Param(kind=int),
-    "raw_scores": _Param(kind=bool),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,23 +109,20 @@ def request_of(
     fields = _Fields(values, problem)
     custom_id = _custom_id(fields, place)
     sent_invalid = _sent_invalid(fields)
-    model = fields.text("model") or ""
-    task = fields.text("task")
-    if task is not None and task not in TASKS:
-        fields.refuse("invalid_type", f"task must be one of {', '.join(TASKS)}")
-        task = None
     rows, is_list, canonical = _rows(fields, limits, needed=sent_invalid is None)
     deadline_at_ms, timeout_ms = _deadlines(fields)
     request = InferenceRequest(
         custom_id=custom_id,
-        model=model,
+        model=_model(fields, needed=sent_invalid is None),
         rows=rows,
         is_list=is_list,
         job_id=place.job_id,
         index=place.index,
         total=fields.integer("total", 0),
-        task=task,
+        task=_task(fields),
         params=_params(fields),
+        deadline_at_ms=deadline_at_ms,
+        timeout_ms=timeout_ms,
         tenant=place.tenant,
         reply_to=fields.integer("reply_to", 0, (1 << 31) - 1),
         lane=fields.text("lane"),
@@ -153,11 +130,7 @@ def request_of(
         created_at_ms=fields.integer("created_at_ms", -MAX_INT64) or 0,
         form=form,
         input_canonical=canonical,
-        deadline_at_ms=deadline_at_ms,
-        timeout_ms=timeout_ms,
     )
-    if not model and sent_invalid is None:
-        fields.refuse("missing_field", "model is missing: name a model")
     invalid = sent_invalid or fields.problem
     return request if invalid is None else replace(request, invalid=invalid)
 
@@ -206,6 +179,21 @@ def _custom_id(fields: _Fields, place: _Place) -> str:
     return "" if place.index is None else str(place.index)
 
 
+def _model(fields: _Fields, *, needed: bool) -> str:
+    model = fields.text("model") or ""
+    if not model and needed:
+        fields.refuse("missing_field", "model is missing: name a model")
+    return model
+
+
+def _task(fields: _Fields) -> str | None:
+    task = fields.text("task")
+    if task is None or task in TASKS:
+        return task
+    fields.refuse("invalid_type", f"task must be one of {', '.join(TASKS)}")
+    return None
+
+
 def _sent_invalid(fields: _Fields) -> tuple[str, str] | None:
     """What a submitter found wrong with its own line."""
     value = fields.values.get("invalid")
@@ -237,37 +225,10 @@ def _rows(
 
 
 def _params(fields: _Fields) -> dict[str, object]:
-    value = fields.values.get("params")
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        fields.refuse("invalid_type", "params must be an object")
-        return {}
-    checked: dict[str, object] = {}
-    for name, given in value.items():
-        rule = PARAMS.get(name)
-        if rule is None:
-            fields.refuse("invalid_type", f"params: only {', '.join(PARAMS)} are known")
-        elif given is not None:
-            wanted = _param_problem(rule, given)
-            if wanted:
-                fields.refuse("invalid_type", f"params.{name} must be {wanted}")
-            else:
-                checked[name] = given
-    return checked
-
-
-def _param_problem(rule: _Param, given: object) -> str:
-    """What the parameter must be, or "" when it is."""
-    if rule.kind is bool:
-        return "" if isinstance(given, bool) else "true or false"
-    if rule.kind is int:
-        fits = type(given) is int and rule.low <= given <= rule.high
-        return "" if fits else f"a whole number from {rule.low} to {rule.high}"
-    if rule.choices:
-        return "" if given in rule.choices else f"one of {', '.join(rule.choices)}"
-    fits = isinstance(given, str) and 0 < len(given) <= 64 and given == clean(given)
-    return "" if fits else "a text of 1 to 64 characters"
+    params, wrong = checked_params(fields.values.get("params"))
+    if wrong:
+        fields.refuse("invalid_type", wrong)
+    return params
 
 
 def _deadlines(fields: _Fields) -> tuple[int | None, int | None]:
