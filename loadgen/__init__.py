@@ -1,0 +1,1 @@
+"""Load, its record, and the verdict: everything that judges the service from outside."""

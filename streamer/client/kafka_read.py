@@ -1,0 +1,239 @@
+"""Reading topics without a consumer group: watermarks, offsets by time, bounded ranges.
+
+A *bounded* read ends at the high watermark that a read_uncommitted handle reported at its start.
+The end is reached by position, never by the offset of a last record: transaction markers trail
+behind records, and a read_committed end lags behind the high watermark for some milliseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from streamer.errors import BrokerUnreachable, ConfigurationError, StreamerError
+from streamer.event.lane import Record
+
+Properties = Mapping[str, str | int | float | bool]
+Place = tuple[str, int]
+
+CALL_S = 10.0
+_UNREACHABLE = frozenset(
+    {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,
+     KafkaError._TIMED_OUT, KafkaError._AUTHENTICATION}
+)  # fmt: skip
+
+
+def quiet(_: object) -> None:
+    """Connection trouble is reported by the call that meets it, once."""
+
+
+def make_consumer(
+    properties: Properties, *, committed: bool = True, group: str = "streamer-reader"
+) -> Consumer:
+    """A consumer that joins no group and commits nothing.
+
+    Args:
+        properties: client properties with ``bootstrap.servers``.
+        committed: whether aborted and open transactions are hidden.
+        group: name for reading committed offsets of a group; never joined.
+    """
+    return Consumer(
+        {
+            **properties,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "fetch.wait.max.ms": 20,
+            "fetch.queue.backoff.ms": 10,
+            "queued.min.messages": 5000,
+            "queued.max.messages.kbytes": 16384,
+            "error_cb": quiet,
+            "log_level": 2,
+        }
+    )
+
+
+def translate(error: KafkaException | KafkaError, where: str) -> StreamerError:
+    """The exception to raise for a client error; says what to do and never what was sent."""
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    if cause.code() in _UNREACHABLE:
+        return BrokerUnreachable(
+            f"no answer from the brokers at {where} ({cause.name()}): is the stack up "
+            "(`streamer up`), and is kafka.bootstrap right?"
+        )
+    return StreamerError(f"{where}: {cause.name()}: {cause.str()}")
+
+
+def record_of(message: Message) -> Record:
+    """A delivered message as a record; of repeated headers the last one counts."""
+    headers = message.headers() or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return Record(
+        topic=str(message.topic()),
+        partition=int(message.partition() or 0),
+        offset=int(message.offset() or 0),
+        timestamp_ms=message.timestamp()[1],
+        key=_bytes(message.key()),
+        value=_bytes(message.value()),
+        headers={name: raw for name, value in pairs if (raw := _bytes(value)) is not None},
+    )
+
+
+def _bytes(raw: str | bytes | None) -> bytes | None:
+    return raw.encode() if isinstance(raw, str) else raw
+
+
+class TopicReader:
+    """Questions about topics, and bounded reads of them, over short-lived consumers.
+
+    Args:
+        properties: client properties with ``bootstrap.servers``.
+    """
+
+    def __init__(self, properties: Properties) -> None:
+        self._properties = properties
+        self._where = str(properties.get("bootstrap.servers", ""))
+        self._asking: Consumer | None = None
+        self._counts: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Give the connections back."""
+        if self._asking is not None:
+            self._asking.close()
+            self._asking = None
+
+    def topics(self) -> dict[str, int]:
+        """All topics of the cluster with their partition counts."""
+        try:
+            found = self._ask().list_topics(timeout=CALL_S).topics
+        except KafkaException as error:
+            raise translate(error, self._where) from None
+        return {name: len(topic.partitions) for name, topic in found.items() if not topic.error}
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions of ``topic``.
+
+        Raises:
+            ConfigurationError: there is no such topic.
+            BrokerUnreachable: nobody answers.
+        """
+        if topic not in self._counts:
+            counts = self.topics()
+            if topic not in counts:
+                raise ConfigurationError(
+                    f"topic {topic} is missing: run `streamer topics apply`, or mend kafka.prefix"
+                )
+            self._counts.update(counts)
+        return self._counts[topic]
+
+    def watermarks(self, place: Place) -> tuple[int, int]:
+        """Log start and high watermark of a partition, as a read_uncommitted reader has them."""
+        try:
+            low, high = self._ask().get_watermark_offsets(TopicPartition(*place), timeout=CALL_S)
+        except KafkaException as error:
+            raise translate(error, self._where) from None
+        return low, high
+
+    def offset_at(self, place: Place, at_ms: int) -> int:
+        """The first offset appended at or after ``at_ms``; the high watermark when none is."""
+        try:
+            (found,) = self._ask().offsets_for_times(
+                [TopicPartition(*place, max(0, at_ms))], timeout=CALL_S
+            )
+        except KafkaException as error:
+            raise translate(error, self._where) from None
+        return found.offset if found.offset >= 0 else self.watermarks(place)[1]
+
+    def committed(self, group: str, places: list[Place]) -> dict[Place, int]:
+        """Committed offsets of a group; places without one are left out."""
+        consumer = make_consumer(self._properties, group=group)
+        try:
+            found = consumer.committed([TopicPartition(*p) for p in places], timeout=CALL_S)
+        except KafkaException as error:
+            raise translate(error, self._where) from None
+        finally:
+            consumer.close()
+        return {(p.topic, p.partition): p.offset for p in found if p.offset != OFFSET_INVALID
+                and p.offset >= 0}  # fmt: skip
+
+    def read(
+        self,
+        starts: Mapping[Place, int],
+        ends: Mapping[Place, int] | None = None,
+        *,
+        committed: bool = True,
+        stall_s: float = 30.0,
+    ) -> Iterator[Record]:
+        """The records from ``starts`` up to ``ends`` (default: the high watermarks of now).
+
+        Records of one partition come in order; partitions are mixed.
+
+        Raises:
+            StreamerError: a partition made no progress for ``stall_s`` seconds, e.g. because a
+                transaction stays open.
+        """
+        ends = {place: self.watermarks(place)[1] for place in starts} if ends is None else ends
+        open_ends = {place: ends[place] for place, start in starts.items() if start < ends[place]}
+        if not open_ends:
+            return
+        consumer = make_consumer(self._properties, committed=committed)
+        try:
+            consumer.assign([TopicPartition(*place, starts[place]) for place in open_ends])
+            yield from self._drain(consumer, open_ends, stall_s)
+        finally:
+            consumer.close()
+
+    def _drain(
+        self, consumer: Consumer, open_ends: dict[Place, int], stall_s: float
+    ) -> Iterator[Record]:
+        moved = time.monotonic()
+        while open_ends:
+            messages = consumer.consume(1000, 0.1)
+            for message in messages:
+                moved = time.monotonic()
+                place = (str(message.topic()), int(message.partition() or 0))
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise translate(error, f"{place[0]}[{place[1]}]")
+                if place not in open_ends:
+                    continue
+                end, offset = open_ends[place], int(message.offset() or 0)
+                if error is None and offset < end:
+                    yield record_of(message)
+                if offset >= (end if error is not None else end - 1):
+                    del open_ends[place]
+            if not messages:
+                _drop_reached(consumer, open_ends)
+                if open_ends and time.monotonic() - moved > stall_s:
+                    place = next(iter(open_ends))
+                    raise StreamerError(
+                        f"{place[0]}[{place[1]}] made no progress for {stall_s:.0f} s below its "
+                        "high watermark: a transaction may hang"
+                    )
+
+    def _ask(self) -> Consumer:
+        if self._asking is None:
+            self._asking = make_consumer(self._properties, committed=False)
+        return self._asking
+
+
+def _drop_reached(consumer: Consumer, open_ends: dict[Place, int]) -> None:
+    """Markers carry a position past the last record; only the position tells."""
+    if not open_ends:
+        return
+    for at in consumer.position([TopicPartition(*place) for place in open_ends]):
+        place = (at.topic, at.partition)
+        if at.offset >= open_ends[place]:
+            del open_ends[place]
