@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,40 +21,18 @@ from streamer.errors import EngineFailure
 from streamer.infer.engine import (
     PRIORITY_BULK,
     PRIORITY_FAST,
-    BatchColumns,
     BatchOutcome,
     Engine,
     Full,
-    HostBatch,
     Ticket,
 )
-from streamer.infer.launch import Failed, Launch, News, late, take_items
+from streamer.infer.launch import Failed, Launch, News, late
+from streamer.process.slot_pieces import Flight, Piece, after_failure, item_failures, whole
 
 LANES = ("fast", "bulk")
 _PRIORITY = {"fast": PRIORITY_FAST, "bulk": PRIORITY_BULK}
 # While a batch runs, a new fast batch is noticed at the next poll: this is its longest wait.
 _POLL_S = 0.001
-_TRIES_MAX = 3
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A launch of which ``left`` positions are not told yet."""
-
-    launch: Launch
-    left: int
-
-
-@dataclass(slots=True)
-class _Piece:
-    """Some positions of a launch that run together."""
-
-    flight: _Flight
-    positions: NDArray[np.int64]
-    columns: BatchColumns
-    tries: int = 1
-    told: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
-    host: HostBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +63,9 @@ class DeviceSlots:
         self._tell = tell
         self._instances = 1
         self._lock = threading.Condition()
-        self._offered: dict[str, deque[_Piece]] = {lane: deque() for lane in LANES}
-        self._ready: dict[str, deque[_Piece]] = {lane: deque() for lane in LANES}
-        self._running: dict[Ticket, _Piece] = {}
+        self._offered: dict[str, deque[Piece]] = {lane: deque() for lane in LANES}
+        self._ready: dict[str, deque[Piece]] = {lane: deque() for lane in LANES}
+        self._running: dict[Ticket, Piece] = {}
         self._flights = 0
         self._stopping = False
         self._threads: list[threading.Thread] = []
@@ -106,7 +84,7 @@ class DeviceSlots:
 
     def offer(self, launch: Launch) -> None:
         """Take a batch; the lane asked :meth:`slots` before."""
-        piece = _piece(_Flight(launch, len(launch)), np.arange(len(launch)), launch.columns)
+        piece = whole(launch)
         with self._lock:
             self._flights += 1
             self._offered[launch.lane].append(piece)
@@ -170,7 +148,7 @@ class DeviceSlots:
     def _next_lane(self) -> str | None:
         return next((lane for lane in LANES if self._offered[lane]), None)
 
-    def _lay_out(self, piece: _Piece) -> bool:
+    def _lay_out(self, piece: Piece) -> bool:
         try:
             piece.host = self._engine.prepare(piece.columns)
         except EngineFailure as failure:
@@ -185,9 +163,9 @@ class DeviceSlots:
             return False
         return True
 
-    def _withdraw(self, piece: _Piece) -> None:
+    def _withdraw(self, piece: Piece) -> None:
         with self._lock:
-            lane = piece.flight.launch.lane
+            lane = piece.lane
             self._ready[lane] = deque(kept for kept in self._ready[lane] if kept is not piece)
 
     # --- run ---
@@ -204,7 +182,7 @@ class DeviceSlots:
             for outcome in self._engine.poll(_POLL_S):
                 self._drain(outcome)
 
-    def _head(self) -> _Piece | None:
+    def _head(self) -> Piece | None:
         """The prepared batch that goes next: fast before bulk."""
         for lane in LANES:
             if self._ready[lane] and self._ready[lane][0].host is not None:
@@ -217,7 +195,7 @@ class DeviceSlots:
                 piece = self._head()
                 if piece is None:
                     return
-                lane = piece.flight.launch.lane
+                lane = piece.lane
                 # Bulk starts only on an idle instance: a place inside the engine ahead of that
                 # is left to fast batches, which then overtake.
                 if lane == "bulk" and self._engine.capacity().idle < 1:
@@ -232,7 +210,7 @@ class DeviceSlots:
                 self._ready[lane].popleft()
                 self._running[ticket] = piece
 
-    def _drop_late(self, piece: _Piece) -> bool:
+    def _drop_late(self, piece: Piece) -> bool:
         """Answer what has expired while it waited; true when the batch changed."""
         launch = piece.flight.launch
         passed = late(launch.deadline_at_ms[piece.positions], self._clock.wall_ms())
@@ -242,9 +220,8 @@ class DeviceSlots:
         expired = tuple(piece.positions[passed].tolist())
         kept = np.flatnonzero(~passed)
         if len(kept):
-            rest = _piece(piece.flight, piece.positions[kept], take_items(piece.columns, kept))
             with self._lock:
-                self._offered[launch.lane].appendleft(rest)
+                self._offered[launch.lane].appendleft(piece.part(kept))
                 self._lock.notify_all()
         self._report(piece.flight, expired=expired)
         return True
@@ -257,49 +234,34 @@ class DeviceSlots:
             if outcome.final or outcome.failure is not None:
                 del self._running[outcome.ticket]
         piece.told[outcome.done] = True
-        failed = []
-        for item in outcome.failed:
-            piece.told[item.item] = True
-            at = int(piece.positions[item.item])
-            culprit = item.code != "non_finite_output"
-            failed.append(Failed(item=at, code=item.code, message=item.message, culprit=culprit))
-        if len(outcome.done) or failed:
+        piece.told[[one.item for one in outcome.failed]] = True
+        if len(outcome.done) or outcome.failed:
             self._report(
                 piece.flight, done=piece.positions[outcome.done], rows=outcome.rows,
-                failed=tuple(failed), ran=outcome,
+                failed=item_failures(piece, outcome), ran=outcome,
             )  # fmt: skip
         if outcome.failure is not None:
             self._take_apart(piece, outcome.failure, outcome.tokens)
 
-    def _take_apart(self, piece: _Piece, failure: EngineFailure, tokens: int) -> None:
+    def _take_apart(self, piece: Piece, failure: EngineFailure, tokens: int) -> None:
         """Run again, halve, or name the culprit; ``tokens`` is the size that failed."""
         if failure.kind in ("sticky", "lost"):
             self._fail(failure)
             return
-        rest = np.flatnonzero(~piece.told)
-        flight, lane = piece.flight, piece.flight.launch.lane
         memory = tokens // 2 if failure.code == "out_of_memory" else 0
-        if failure.kind == "transient" and piece.tries < _TRIES_MAX:
-            parts, tries = [rest], piece.tries + 1
-        elif len(rest) == 1:
-            at = int(piece.positions[rest[0]])
-            gone = Failed(item=at, code=failure.code, message=failure.message, culprit=True)
-            self._report(flight, failed=(gone,), tokens_max=memory)
+        instead = after_failure(piece, failure)
+        if isinstance(instead, Failed):
+            self._report(piece.flight, failed=(instead,), tokens_max=memory)
             return
-        else:
-            parts, tries = [rest[: len(rest) // 2], rest[len(rest) // 2 :]], 1
         if memory:
-            self._report(flight, tokens_max=memory)
+            self._report(piece.flight, tokens_max=memory)
         with self._lock:
-            for part in reversed(parts):
-                columns = take_items(piece.columns, part)
-                again = _piece(flight, piece.positions[part], columns, tries)
-                self._offered[lane].appendleft(again)
+            self._offered[piece.lane].extendleft(reversed(instead))
             self._lock.notify_all()
 
     def _report(
         self,
-        flight: _Flight,
+        flight: Flight,
         *,
         done: NDArray[np.int64] | None = None,
         rows: NDArray[np.float32] | None = None,
@@ -326,11 +288,5 @@ class DeviceSlots:
                 squares=0.0 if ran is None else ran.squares,
                 device_ms=0.0 if ran is None else ran.device_ms,
                 tokens_max=tokens_max,
-            )  # fmt: skip
+            )
         )
-
-
-def _piece(
-    flight: _Flight, positions: NDArray[np.int64], columns: BatchColumns, tries: int = 1
-) -> _Piece:
-    return _Piece(flight, positions, columns, tries, np.zeros(len(positions), np.bool_))

@@ -8,13 +8,14 @@ here, and news of a batch find their way back to the records.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.emit.answer_rows import Answers, text_bounds
+from streamer.emit.offset_metadata import OffsetMetadata
 from streamer.event import codes
 from streamer.event.lane import TopicPartition
 from streamer.event.records import WorkRecord
@@ -82,6 +83,26 @@ class Held:
             batch_size=max(receipt.batch_size, items),
             padded_tokens=receipt.padded_tokens + padded_tokens,
         )
+
+
+@dataclass(slots=True)
+class Owned:
+    """A partition that is ours.
+
+    Attributes:
+        metadata: attempts at the offset where it began.
+        sealed: these are committed, launches may begin.
+        held: records that have not finished, by offset.
+    """
+
+    metadata: OffsetMetadata
+    sealed: bool = False
+    held: dict[int, Held] = field(default_factory=dict)
+
+    @property
+    def items(self) -> int:
+        """Items of the records that have not finished."""
+        return sum(len(held.work.items) for held in self.held.values())
 
 
 class Member(NamedTuple):

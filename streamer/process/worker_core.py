@@ -13,7 +13,7 @@ strict order and small batches until its offset moves. Pure: time is an argument
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from streamer.batch.limits import Budget
 from streamer.emit.offset_metadata import OffsetMetadata, at_assignment, encode_metadata
@@ -24,7 +24,7 @@ from streamer.event import codes
 from streamer.event.lane import Assignment, EmitPlan, Now, OffsetMark, Record, TopicPartition
 from streamer.event.topics import TopicNames
 from streamer.infer.launch import Launch, News
-from streamer.process.held_record import Held, news_by_member
+from streamer.process.held_record import Held, Owned, news_by_member
 from streamer.process.model_stream import ModelStream
 from streamer.process.work_intake import (
     EXPIRED_TEXT,
@@ -34,21 +34,6 @@ from streamer.process.work_intake import (
     without_late,
 )
 from streamer.process.worker_limits import ServedModel, WorkerLimits
-
-
-@dataclass(slots=True)
-class _Owned:
-    """A partition that is ours.
-
-    Attributes:
-        metadata: attempts at the offset where it began.
-        sealed: these are committed, launches may begin.
-        held: records that have not finished, by offset.
-    """
-
-    metadata: OffsetMetadata
-    sealed: bool = False
-    held: dict[int, Held] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +58,7 @@ class WorkerCore:
         self._limits = limits
         self._names = names
         self._outbox = Outbox(limits.outbox)
-        self._owned: dict[TopicPartition, _Owned] = {}
+        self._owned: dict[TopicPartition, Owned] = {}
         self._streams = {
             names.work(model.spec.model, limits.lane): ModelStream(
                 model.spec, model.batch, lane=limits.lane, name=limits.worker
@@ -94,7 +79,7 @@ class WorkerCore:
         self.revoked([one.at for one in assignments], now)
         for one in assignments:
             self._outbox.assign(one.at, epoch=one.epoch, start=one.offset)
-            self._owned[one.at] = _Owned(at_assignment(one.offset, one.metadata))
+            self._owned[one.at] = Owned(at_assignment(one.offset, one.metadata))
 
     def revoked(self, partitions: Collection[TopicPartition], now: Now) -> None:
         """See :class:`streamer.event.lane.LaneCore`."""
@@ -103,7 +88,7 @@ class WorkerCore:
             self._outbox.drop(at)
             owned = self._owned.pop(at, None)
             if owned is not None:
-                self._unfinished -= sum(len(held.work.items) for held in owned.held.values())
+                self._unfinished -= owned.items
         for stream in self._streams.values():
             stream.drop(partitions)
 
@@ -173,14 +158,9 @@ class WorkerCore:
     # --- the device's side ---
 
     def next_batch(
-        self,
-        now: Now,
-        *,
-        model: str,
-        slot_free: bool = True,
-        budget: Budget | None = None,
+        self, now: Now, *, model: str, slot_free: bool = True, budget: Budget | None = None,
         drain: bool = False,
-    ) -> Launch | None:
+    ) -> Launch | None:  # fmt: skip
         """The next batch of a model, if one should be laid out now.
 
         Args:
@@ -219,6 +199,11 @@ class WorkerCore:
             self._finish_if_done(held, now)
 
     @property
+    def unfinished_items(self) -> int:
+        """Items of records that have not finished."""
+        return self._unfinished
+
+    @property
     def held_items(self) -> int:
         """Items delivered and not committed."""
         return self._unfinished + self._outbox.items
@@ -233,11 +218,11 @@ class WorkerCore:
         self._outbox.check()
         for stream in self._streams.values():
             stream.check()
-        kept = [held for owned in self._owned.values() for held in owned.held.values()]
-        assert self._unfinished == sum(len(held.work.items) for held in kept)
-        assert all(held.left > 0 for held in kept)
+        assert self._unfinished == sum(owned.items for owned in self._owned.values())
         for at, owned in self._owned.items():
-            assert all(held.epoch == self._outbox.epoch(at) for held in owned.held.values())
+            for held in owned.held.values():
+                assert held.left > 0, "a finished record is still held"
+                assert held.epoch == self._outbox.epoch(at), "a record of an old epoch is held"
 
     # --- one record ---
 
