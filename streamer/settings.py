@@ -84,6 +84,9 @@ class ModelSettings(_Part):
     fake_dimension: int = Field(2, ge=1, le=65_536, description="Values of a fake embedding.")
     fake_fixed_ms: float = Field(0.0, ge=0, description="Fake cost of a batch, fixed part.")
     fake_token_us: float = Field(0.0, ge=0, description="Fake cost of a padded token.")
+    fake_faults: bool = Field(
+        False, description="The fake model fails on the words fault-item, fault-batch and so on."
+    )
 
 
 class RouteSettings(_Part):
