@@ -154,8 +154,8 @@ class KafkaSource:
         return frozenset(self._next)
 
     def held(self) -> Mapping[TopicPartition, str]:
-        """Partitions that are ours but not read, with the reason."""
-        return {at: held.reason for at, held in self._held.items()}
+        """Partitions that are ours but not read, with the reason; safe from any thread."""
+        return {at: held.reason for at, held in self._held.copy().items()}
 
     def misplaced(self) -> frozenset[TopicPartition]:
         """Partitions whose records came out of order: rewind them."""

@@ -1,0 +1,56 @@
+"""Logs as one JSON object a line: time, level, event, logger, the bound keys and the extras.
+
+Events are fixed phrases with keys beside them; no payload text ever goes in. Errors are shown with
+their type, message and stack.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+import orjson
+
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class JsonFormatter(logging.Formatter):
+    """One line a record.
+
+    Args:
+        bound: keys that every line carries, e.g. role and slot.
+    """
+
+    def __init__(self, bound: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._bound = dict(bound)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The JSON text of a record."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {
+            "time": at,
+            "level": record.levelname,
+            "event": record.getMessage(),
+            "logger": record.name,
+            **self._bound,
+        }
+        line.update({k: v for k, v in vars(record).items() if k not in _STANDARD})
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            line["error"] = f"{type(error).__name__}: {error}"
+            line["stack"] = traceback.format_tb(error.__traceback__)
+        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def start_logs(level: str, *, stream: TextIO | None = None, **bound: Any) -> None:
+    """Send everything the process logs to ``stream`` (standard error) in this form."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter(bound))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
