@@ -17,6 +17,7 @@ from typing import Final
 from streamer.event.codes import JOB_CANCELLED, JOB_COMPLETED, JOB_EXPIRED
 from streamer.event.digest import START
 from streamer.event.records import JobEntry
+from streamer.reassemble.held import RunHead
 from streamer.reassemble.waiting import WaitingRows
 
 REASON_DEADLINE: Final = "deadline"
@@ -91,15 +92,17 @@ class Job:
         counts: released rows by status.
         released_origin: requests partition -> highest released origin offset.
         last_offset: highest results offset that held a row of this job, -1 without any.
+        form, encoding: of the first released row.
+        head: of the first row that was heard of, for rows that have no result.
         entries: bits of ``ENTRY_BITS``.
         unwritten: whether job_state lacks something.
     """
 
     __slots__ = (
         "asked_to_cancel", "counts", "deadline_at_ms", "deadline_named", "deadline_queued",
-        "descriptor_form", "digest", "encoding", "entries", "form", "job_id", "key", "last_offset",
-        "life", "model", "next_index", "opened_at_ms", "released_origin", "results_from", "tenant",
-        "total", "total_conflict", "unwritten", "waiting",
+        "descriptor_form", "digest", "encoding", "entries", "form", "head", "job_id", "key",
+        "last_offset", "life", "model", "next_index", "opened_at_ms", "released_origin",
+        "results_from", "tenant", "total", "total_conflict", "unwritten", "waiting",
     )  # fmt: skip
 
     def __init__(self, *, key: bytes, tenant: str, job_id: str) -> None:
@@ -125,6 +128,7 @@ class Job:
         self.form = ""
         self.descriptor_form = ""
         self.encoding = ""
+        self.head: RunHead | None = None
         self.unwritten = False
         self.waiting = WaitingRows()
 

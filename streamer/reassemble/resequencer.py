@@ -112,6 +112,8 @@ class Resequencer:
             return None
         job = self.open(record.tenant, record.job_id)
         job.last_offset = offset
+        if job.head is None:
+            job.head = held.head
         if job.results_from < 0:
             job.results_from = offset
         base = offset << ROW_BITS

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamer.event.codes import FORMS, STATUSES, SUCCEEDED
+from streamer.event.codes import ENCODINGS, FORMS, STATUSES, SUCCEEDED
 from streamer.event.digest import running_digest
 from streamer.event.records import (
     DIGEST_BYTES,
@@ -91,6 +91,8 @@ class RunBuilder:
         """The next row has no result: it ends with ``status`` and without an answer."""
         if len(self._row) >= self._limits.items_max or self._run_bytes >= self._limits.bytes_max:
             self.cut()
+        if self._head is None:
+            self._head = self._hole_head()
         self._note_error(error, status)
         self._append(None, 0, status, NO_DIGEST, memoryview(b""))
 
@@ -101,17 +103,18 @@ class RunBuilder:
             return True
         if self._run_bytes + size + ROW_BYTES > self._limits.bytes_max:
             return True
-        if self._head is None:  # only holes so far
-            if (held.head.form, held.head.encoding) != self._hole_form():
-                return True
-        elif self._head is not held.head and self._head != held.head:
+        if self._head is not held.head and self._head != held.head:
             return True
         return status == SUCCEEDED and self._shape is not None and self._shape != held.shape
 
-    def _hole_form(self) -> tuple[str, str]:
-        """Form and encoding of a run that only has holes."""
+    def _hole_head(self) -> RunHead:
+        """What a run says of rows that nobody answered: what the job's other rows say."""
         job = self._job
-        return job.form or job.descriptor_form or FORMS[0], job.encoding or "float"
+        known = job.head or RunHead(job.model, "", "", "", "", None)
+        return known._replace(
+            form=job.form or job.descriptor_form or known.form or FORMS[0],
+            encoding=job.encoding or known.encoding or ENCODINGS[0],
+        )
 
     def _note_error(self, error: ItemError | None, status: int) -> None:
         at = len(self._row)
@@ -136,9 +139,9 @@ class RunBuilder:
 
     def cut(self) -> None:
         """End the run under way, if it has rows."""
-        if not self._row:
+        if self._head is None:
             return
-        model, task, form, encoding, origin_topic, labels = self._head or self._hole_head()
+        model, task, form, encoding, origin_topic, labels = self._head
         items, input_tokens, receipts, receipt_at = gather(
             self._from, self._row, first=self._first, digests=self._digests
         )
@@ -166,10 +169,6 @@ class RunBuilder:
         )
         self.bytes += self._run_bytes
         self._clear()
-
-    def _hole_head(self) -> RunHead:
-        form, encoding = self._hole_form()
-        return RunHead(self._job.model, "", form, encoding, "", None)
 
     def _outputs(self) -> Outputs | None:
         if self._shape is None:
