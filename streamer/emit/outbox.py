@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from streamer.event.codes import STATUSES
 from streamer.event.frontier import Frontier
 from streamer.event.lane import OffsetMark, OutRecord, TopicPartition
 
@@ -37,13 +38,24 @@ class OutboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What one source record produced; empty for a record without any output."""
+    """What one source record produced.
+
+    Attributes:
+        counts: its items by ``codes.STATUSES`` position; empty for a record that had none.
+        since_ns: monotonic ns at which it finished.
+        partitions: where its output goes.
+    """
 
     records: Sequence[OutRecord]
-    items: int
+    counts: tuple[int, ...]
     since_ns: int
     size_bytes: int
     partitions: frozenset[TopicPartition]
+
+    @property
+    def items(self) -> int:
+        """Items that end with it."""
+        return sum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +66,22 @@ class Cut:
         records: in source order, partition by partition.
         offsets: partition -> offset that covers the records taken from it.
         epochs: partition -> epoch under which they were taken.
-        items: items that end with it.
+        counts: items that end with it, by ``codes.STATUSES`` position.
     """
 
     records: tuple[OutRecord, ...]
     offsets: dict[TopicPartition, int]
     epochs: dict[TopicPartition, int]
-    items: int
+    counts: tuple[int, ...]
 
 
-def finished(records: Sequence[OutRecord], *, items: int, now_ns: int) -> Finished:
+def finished(
+    records: Sequence[OutRecord], *, counts: tuple[int, ...] = (), now_ns: int
+) -> Finished:
     """Bundle the output of one source record with its size."""
     size = sum(len(record.value or b"") + len(record.key or b"") + 64 for record in records)
     places = frozenset(record.at for record in records)
-    return Finished(records, items, now_ns, size, places)
+    return Finished(records, counts, now_ns, size, places)
 
 
 @dataclass(slots=True)
@@ -143,7 +157,8 @@ class Outbox:
         records: list[OutRecord] = []
         places: set[TopicPartition] = set()
         offsets: dict[TopicPartition, int] = {}
-        size = items = 0
+        counts = [0] * len(STATUSES)
+        size = 0
         for at in order[first:] + order[:first]:
             waiting = self._partitions[at]
             last = None
@@ -155,14 +170,15 @@ class Outbox:
                 records.extend(done.records)
                 # Counting at least one byte keeps records without output from being unlimited.
                 size += max(1, done.size_bytes)
-                items += done.items
+                for status, count in enumerate(done.counts):
+                    counts[status] += count
                 last = offset
             if last is not None:
                 offsets[at] = waiting.frontier.committable(last)
         if not offsets:
             return None
         epochs = {at: self._partitions[at].frontier.epoch for at in offsets}
-        return Cut(tuple(records), offsets, epochs, items)
+        return Cut(tuple(records), offsets, epochs, tuple(counts))
 
     def settled(self, cut: Cut) -> None:
         """The cut is committed: forget what it covers, in the epochs it was taken under."""

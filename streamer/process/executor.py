@@ -19,7 +19,7 @@ from streamer.event.lane import Assignment, EmitPlan, Now
 from streamer.infer.engine import Engine
 from streamer.infer.launch import Launch, News
 from streamer.process.device_slots import LANES, DeviceSlots, Slots
-from streamer.process.worker_core import WorkerCore
+from streamer.process.worker_core import WorkerCore, ended_with
 
 # Bulk batches stay short for this long after the last fast one.
 _FAST_PRESENT_NS = 2_000_000_000
@@ -34,8 +34,8 @@ class WorkObserver(Protocol):
     def landed(self, news: News) -> None:
         """A piece of a batch came back."""
 
-    def committed(self, core: WorkerCore) -> None:
-        """An emission was committed; the counts of the core are current."""
+    def committed(self, ended: Mapping[str, int]) -> None:
+        """An emission was committed; items that end with it, by state."""
 
 
 class NoWorkObserver:
@@ -47,7 +47,7 @@ class NoWorkObserver:
     def landed(self, news: News) -> None:
         """Nothing."""
 
-    def committed(self, core: WorkerCore) -> None:
+    def committed(self, ended: Mapping[str, int]) -> None:
         """Nothing."""
 
 
@@ -181,7 +181,7 @@ class WorkHooks:
 
     def settled(self, plan: EmitPlan, now: Now) -> None:
         """Count what is committed."""
-        self._observer.committed(self._core)
+        self._observer.committed(ended_with(plan))
 
     def _hand_out(self, model: str, budget: Budget | None, now: Now) -> None:
         while True:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from streamer.batch.limits import Budget
 from streamer.emit.offset_metadata import OffsetMetadata, at_assignment, encode_metadata
 from streamer.emit.outbox import Cut, Outbox, finished
@@ -48,7 +50,6 @@ class WorkerCore:
     """See the module; one object a lane, called from one thread.
 
     Attributes:
-        ended: items by state, counted when their record finished.
         undecodable: work records that became dead letters.
     """
 
@@ -69,7 +70,6 @@ class WorkerCore:
         self._unfinished = 0
         self._record_ms = 0.0
         self._planned = False
-        self.ended = dict.fromkeys(codes.STATUSES, 0)
         self.undecodable = 0
 
     # --- the lane's side ---
@@ -250,7 +250,7 @@ class WorkerCore:
         limits, at = self._limits, TopicPartition(record.topic, record.partition)
         letter = undecodable_letter(record, error)
         out = dead_letter_record(letter, limits.lane, self._names, limits.emit)
-        done = finished([out], items=0, now_ns=now.mono_ns)
+        done = finished([out], now_ns=now.mono_ns)
         self._outbox.put(at, epoch=self._epoch(at), offset=record.offset, done=done)
         self.undecodable += 1
 
@@ -260,14 +260,12 @@ class WorkerCore:
         if held.left or owned.held.get(held.offset) is not held:
             return
         del owned.held[held.offset]
-        items = len(held.work.items)
-        self._unfinished -= items
+        self._unfinished -= len(held.work.items)
         records = output_records(held.answers, self._names, self._limits.emit)
-        done = finished(records, items=items, now_ns=now.mono_ns)
-        if not self._outbox.put(held.at, epoch=held.epoch, offset=held.offset, done=done):
-            raise AssertionError("a record finished under an epoch that is over")
-        for status in held.answers.status:
-            self.ended[codes.status_name(int(status))] += 1
+        counts = np.bincount(held.answers.status, minlength=len(codes.STATUSES)).tolist()
+        done = finished(records, counts=tuple(counts), now_ns=now.mono_ns)
+        kept = self._outbox.put(held.at, epoch=held.epoch, offset=held.offset, done=done)
+        assert kept, "a record finished under an epoch that is over"
 
     # --- attempts ---
 
@@ -300,3 +298,10 @@ class WorkerCore:
         epoch = self._outbox.epoch(at)
         assert epoch is not None, "a partition that is not ours"
         return epoch
+
+
+def ended_with(plan: EmitPlan) -> dict[str, int]:
+    """Items that end when the plan is committed, by state."""
+    assert isinstance(plan.token, _Token)
+    counts = () if plan.token.cut is None else plan.token.cut.counts
+    return dict(zip(codes.STATUSES, counts, strict=False))
