@@ -161,6 +161,18 @@ class KafkaSource:
         """Partitions whose records came out of order: rewind them."""
         return frozenset(self._misplaced & self._next.keys())
 
+    def positions(self) -> dict[TopicPartition, int]:
+        """Read positions: past everything returned by ``poll`` and past the markers behind it.
+
+        Left out: partitions of which nothing was read since they were placed (their position is
+        where they were placed), and misplaced ones.
+        """
+        asked = [
+            ClientPartition(at.topic, at.partition) for at in self._next.keys() - self._misplaced
+        ]
+        found = self._required.position(asked) if asked else []
+        return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+
     def group_metadata(self) -> object | None:
         """For a transaction; None before the first assignment or without a member id.
 

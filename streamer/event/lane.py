@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class TopicPartition(NamedTuple):
@@ -134,4 +134,13 @@ class LaneCore(Protocol):
 
     def wake_at(self, now: Now) -> int | None:
         """Monotonic ns at which ``plan`` may have something new without any delivery."""
+        ...
+
+
+@runtime_checkable
+class PositionFollower(Protocol):
+    """A core that must know how far a partition is read even where only markers follow."""
+
+    def position(self, at: TopicPartition, position: int) -> None:
+        """Everything below ``position`` was delivered; called after ``deliver``."""
         ...

@@ -19,7 +19,14 @@ from streamer.clock import Clock
 from streamer.deadline import Deadline
 from streamer.emit.kafka_ring import Outcome, ProducerRing
 from streamer.errors import BrokerUnreachable, StreamerError
-from streamer.event.lane import Assignment, EmitPlan, LaneCore, Now, TopicPartition
+from streamer.event.lane import (
+    Assignment,
+    EmitPlan,
+    LaneCore,
+    Now,
+    PositionFollower,
+    TopicPartition,
+)
 from streamer.process.commit_thread import CommitThread
 from streamer.process.lane_hooks import LaneHooks, LoopLimits, LoopObserver, NoHooks, NoObserver
 
@@ -68,6 +75,7 @@ class LaneLoop:
         self.failure: BaseException | None = None
         self.drained = False
         self._core = core
+        self._follower = core if isinstance(core, PositionFollower) else None
         self._source = source
         self._ring = ring
         self._clock = clock
@@ -168,6 +176,9 @@ class LaneLoop:
             self._observer.polled(len(records))
         if self._source.misplaced():
             self._give_up("records came out of order")
+        elif self._follower is not None and self._rewind_at_ns is None:
+            for at, position in self._source.positions().items():
+                self._follower.position(at, position)
 
     def _wait_without_poll(self, now: Now, wait_s: float) -> None:
         """A full lane does not call the consumer, but never so long that the group gives it up."""
