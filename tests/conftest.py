@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.kafka_server import Topics, running_broker
+from tests.support.stacks import StackFactory
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember whether a test failed, for fixtures that then show logs."""
+    report = yield
+    if report.failed and call.when in ("setup", "call"):
+        item.stash[FAILED] = True
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +42,15 @@ def prefix() -> str:
 def topics(kafka: str, prefix: str) -> Topics:
     """Makes topics under ``prefix`` on the broker of the run."""
     return Topics(kafka, prefix)
+
+
+@pytest.fixture
+def stack_factory(
+    kafka: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[StackFactory]:
+    """Starts route, work and aggregate on the broker of the run; see :class:`StackFactory`."""
+    factory = StackFactory(kafka, tmp_path)
+    yield factory
+    factory.stop()
+    if request.node.stash.get(FAILED, False):
+        factory.show_logs()

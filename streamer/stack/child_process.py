@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -12,8 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+_TRAMPOLINE = Path(__file__).with_name("die_with_parent.py")
 
 
 def spawn(
@@ -32,26 +30,14 @@ def spawn(
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as sink:
         return subprocess.Popen(
-            list(command),
+            [sys.executable, "-I", "-S", str(_TRAMPOLINE), str(os.getpid()), *command],
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
             env=dict(env) if env is not None else None,
             cwd=cwd,
             process_group=0,
-            preexec_fn=_die_with(os.getpid()),
         )
-
-
-def _die_with(parent: int) -> Callable[[], None]:
-    def ask() -> None:
-        if _LIBC is None:
-            return
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the request was in place
-            os._exit(1)
-
-    return ask
 
 
 def end(child: subprocess.Popen[bytes], timeout_s: float) -> bool:
@@ -113,6 +99,17 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     finally:
         for one in held:
             one.close()
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could listen on a port just now."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((host, port))
+        except OSError:
+            return False
+    return True
 
 
 def wait_until(claim: Callable[[], bool], timeout_s: float, step_s: float = 0.02) -> bool:

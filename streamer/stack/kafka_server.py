@@ -104,16 +104,11 @@ class KafkaServer:
         """Process id; 0 before the first start."""
         return self._child.pid if self._child else 0
 
-    @property
-    def child(self) -> subprocess.Popen[bytes] | None:
-        """The running or last process."""
-        return self._child
-
     def alive(self) -> bool:
         """Whether the process runs."""
         return self._child is not None and self._child.poll() is None
 
-    def launch(self) -> None:
+    def launch(self) -> subprocess.Popen[bytes]:
         """Start the process without waiting; data of an earlier run is kept.
 
         Call it from a thread that lives as long as the broker shall.
@@ -125,6 +120,7 @@ class KafkaServer:
         config.write_text("".join(f"{k}={v}\n" for k, v in self.properties(data).items()))
         command = [*self.home.command(*self.flags), "kafka.Kafka", str(config)]
         self._child = spawn(command, log=self.log)
+        return self._child
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Wait until the broker listens.
