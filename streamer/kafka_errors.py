@@ -56,6 +56,7 @@ _MISSING_TOPIC: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
+        KafkaError._NOENT,
     }
 )
 
@@ -145,3 +146,8 @@ def consumer_trouble(error: KafkaError) -> ConsumerTrouble:
 def is_unreachable(error: KafkaError) -> bool:
     """Whether an error event tells of a broken connection."""
     return error.code() in _UNREACHABLE
+
+
+def is_end(error: KafkaError) -> bool:
+    """Whether an event only says that the end of a partition was reached."""
+    return error.code() == KafkaError._PARTITION_EOF

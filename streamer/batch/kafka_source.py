@@ -19,6 +19,7 @@ from streamer.batch.kafka_offsets import placements
 from streamer.batch.placement import Held, Placed
 from streamer.clock import Clock
 from streamer.errors import BrokerUnreachable, StreamerError
+from streamer.event.kafka_record import record_of
 from streamer.event.lane import Assignment, Record, TopicPartition
 from streamer.kafka_errors import ConsumerTrouble, consumer_trouble
 
@@ -237,7 +238,7 @@ class KafkaSource:
                 self._misplaced.add(at)
                 continue
             self._next[at] = offset + 1
-            records.append(_record(at, message))
+            records.append(record_of(message))
         return records
 
     def _trouble(self, error: KafkaError, message: Message) -> None:
@@ -383,18 +384,6 @@ class KafkaSource:
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised
-
-
-def _record(at: TopicPartition, message: Message) -> Record:
-    return Record(
-        topic=at.topic,
-        partition=at.partition,
-        offset=message.offset(),
-        timestamp_ms=message.timestamp()[1],
-        key=message.key(),
-        value=message.value(),
-        headers={name: value or b"" for name, value in message.headers() or ()},
-    )
 
 
 def _consumer_config(
