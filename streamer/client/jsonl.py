@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from streamer.event.request_fields import MAX_CUSTOM_ID, PARAMS
+from streamer.event.request_fields import MAX_CUSTOM_ID
 from streamer.event.request_input import MAX_ROWS
+from streamer.event.request_params import PARAMS
 
 BOM = b"\xef\xbb\xbf"
 LINE_BYTES_MAX = 4_000_000

@@ -26,6 +26,7 @@ Properties = Mapping[str, str | int | float | bool]
 Place = tuple[str, int]
 
 CALL_S = 10.0
+_NEW_TOPIC_S = 2.0
 _UNREACHABLE = frozenset(
     {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,
      KafkaError._TIMED_OUT, KafkaError._AUTHENTICATION}
@@ -131,6 +132,11 @@ class TopicReader:
         """
         if topic not in self._counts:
             counts = self.topics()
+            # Brokers learn of a new topic from the controller, one after the other.
+            give_up_at = time.monotonic() + _NEW_TOPIC_S
+            while topic not in counts and time.monotonic() < give_up_at:
+                time.sleep(0.1)
+                counts = self.topics()
             if topic not in counts:
                 raise ConfigurationError(
                     f"topic {topic} is missing: run `streamer topics apply`, or mend kafka.prefix"
