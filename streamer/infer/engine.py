@@ -38,6 +38,12 @@ FailureKind = Literal["item", "batch", "transient", "sticky", "lost"]
 PRIORITY_FAST: Final = 0
 PRIORITY_BULK: Final = 1
 
+OUTPUT_OF_TASK: Final[Mapping[str, str]] = {
+    "embed": "embedding",
+    "classify": "labels",
+    "score": "scores",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
@@ -45,7 +51,7 @@ class EngineSpec:
 
     Attributes:
         task: ``embed``, ``classify`` or ``score``; a batch of another task is refused.
-        output: kind of the rows: ``embedding`` or ``scores``.
+        output: kind of the rows: ``embedding``, ``labels`` or ``scores``.
         row_shape: shape of one text's row: (384,), (labels,) or ().
         labels: names of the columns for classification, else None.
         max_length: longest text in tokens.

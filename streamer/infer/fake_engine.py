@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from streamer.batch.cost import CostModel
 from streamer.errors import EngineFailure
 from streamer.infer.collate import starts
-from streamer.infer.engine import BatchColumns, EngineSpec, HostBatch
+from streamer.infer.engine import OUTPUT_OF_TASK, BatchColumns, EngineSpec, HostBatch
 
 FAULTS = ("item", "batch", "transient", "sticky", "lost", "nan", "short")
 
@@ -176,7 +176,7 @@ def fake_spec(
         revision=revision,
         tokenizer_hash=tokenizer_hash,
         task=task,
-        output="embedding" if task == "embed" else "scores",
+        output=OUTPUT_OF_TASK[task],
         row_shape=shape,
         labels=tuple(f"label_{n}" for n in range(dimension)) if task == "classify" else None,
         max_length=max_length,

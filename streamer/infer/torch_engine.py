@@ -22,7 +22,7 @@ from streamer.batch.cost import CostModel
 from streamer.errors import ConfigurationError, EngineFailure
 from streamer.event.file_models import ModelFiles
 from streamer.infer.collate import gather, mask_of, pad, rectangles, segments
-from streamer.infer.engine import BatchColumns, EngineSpec, HostBatch
+from streamer.infer.engine import OUTPUT_OF_TASK, BatchColumns, EngineSpec, HostBatch
 from streamer.infer.torch_load import LoadedModel, load_module, quiet_import
 from streamer.infer.torch_selfbench import Profile, measured_profile
 
@@ -71,8 +71,7 @@ class TorchModel:
         self._module: torch.nn.Module | None = None
         self._spec = EngineSpec(
             model=files.slug, revision=files.revision, tokenizer_hash=files.tokenizer_hash,
-            task=files.task, output="embedding" if files.task == "embed" else "scores",
-            row_shape=(), max_length=files.max_length,
+            task=files.task, output=OUTPUT_OF_TASK[files.task], row_shape=(), max_length=files.max_length,
         )  # fmt: skip
 
     @property

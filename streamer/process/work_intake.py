@@ -46,9 +46,22 @@ def hold_record(
         source_offset=record.offset,
         worker=worker,
     )
+    return hold_work(work, receipt, at, record.offset, epoch=epoch, attempts=attempts)
+
+
+def hold_work(
+    work: WorkRecord,
+    receipt: Receipt,
+    at: TopicPartition,
+    offset: int,
+    *,
+    epoch: int = 0,
+    attempts: int = 0,
+) -> Held:
+    """Begin to hold a decoded record; its items count as errored until they end."""
     status = np.full(len(work.items), codes.ERRORED, np.uint8)
     answers = Answers(work=work, status=status, receipt=receipt)
-    return Held(answers, at, record.offset, epoch, len(work.items), attempts)
+    return Held(answers, at, offset, epoch, len(work.items), attempts)
 
 
 def end_hopeless(held: Held, spec: EngineSpec, now: Now) -> None:
