@@ -178,8 +178,9 @@ class TransactionalProducer:
         deadline: Deadline,
     ) -> None:
         """Put the offsets into the transaction."""
+        # The client takes no None for absent metadata, and "" is the same to the broker.
         marks = [
-            ClientPartition(at.topic, at.partition, mark.offset, mark.metadata or None)
+            ClientPartition(at.topic, at.partition, mark.offset, mark.metadata)
             for at, mark in offsets.items()
         ]
         try:
