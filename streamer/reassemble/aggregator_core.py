@@ -107,6 +107,10 @@ class AggregatorCore:
         """Numbers of the assigned partitions."""
         return frozenset(self._parts)
 
+    def waiting_rows(self) -> int:
+        """Rows that wait for their turn."""
+        return sum(part.rows.count for part in self._parts.values())
+
     # -- what comes in ---------------------------------------------------------------------
 
     def deliver(self, records: Sequence[Record], now: Now) -> None:

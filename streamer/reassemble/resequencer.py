@@ -70,9 +70,13 @@ class Resequencer:
         lane: fast or bulk.
         low: the partition's mark.
         tally: counts are added here.
+
+    Attributes:
+        bytes: of the records that hold something.
+        count: rows waiting.
     """
 
-    __slots__ = ("_held", "_lane", "bytes", "closed", "jobs", "letters", "low", "tally")
+    __slots__ = ("_held", "_lane", "bytes", "closed", "count", "jobs", "letters", "low", "tally")
 
     def __init__(self, *, lane: str, low: LowMark, tally: Tally) -> None:
         self._lane = lane
@@ -80,6 +84,7 @@ class Resequencer:
         self.low = low
         self.tally = tally
         self.bytes = 0
+        self.count = 0
         self.jobs: dict[bytes, Job] = {}
         self.closed = ClosedMarks()
         self.letters = Letters().waiting
@@ -187,6 +192,7 @@ class Resequencer:
         self.low.hold(offset, kept + len(odd))
         self._held[offset] = held
         self.bytes += held.size
+        self.count += kept
         for row, why in odd:
             self._letter(offset, held, row, why)
 
@@ -226,6 +232,7 @@ class Resequencer:
     def cut_to_total(self, job: Job) -> None:
         """The total became known: waiting rows at and above it turn into dead letters."""
         for _, place in job.waiting.pop_from(job.total):
+            self.count -= 1
             offset, row = place >> ROW_BITS, place & ROW_MASK
             self._letter(offset, self._held[offset], row, "index_out_of_range")
 
@@ -234,6 +241,7 @@ class Resequencer:
         for place in job.waiting.pop_run(job.next_index, count_max):
             offset = place >> ROW_BITS
             yield self._held[offset], place & ROW_MASK
+            self.count -= 1
             self.let_go(offset)
 
     def let_go(self, offset: int) -> None:
