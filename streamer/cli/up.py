@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from streamer.errors import ConfigurationError
-from streamer.settings import STACK_FILE, Settings, load_settings
+from streamer.settings import STACK_FILE, Settings, client_properties, load_settings
 from streamer.stack.child_process import is_alive, wait_until
 from streamer.stack.kafka_home import prepare_home
 from streamer.stack.local import BUNDLED_MODELS, FAKE_MODELS, LocalStack
@@ -109,8 +109,8 @@ def _stay(wish: _Wish) -> None:
     stack = _stack(wish, _print)
     stack.start(wish.timeout_s, give_up=asked.is_set)
     _print("ready")
-    while not asked.wait(3600.0):
-        pass
+    while not asked.wait(1.0):
+        stack.seen()  # raises when the supervising thread is gone
     _print("stopping")
     hard = stack.stop()
     _print(f"stopped{'; killed: ' + ', '.join(hard) if hard else ''}")
@@ -171,6 +171,7 @@ def _stack(wish: _Wish, say: Callable[[str], None]) -> LocalStack:
         models=models,
         workers=wish.workers,
         bootstrap=wish.bootstrap,
+        properties=client_properties(kafka) if wish.bootstrap else {},
         prefix=kafka.prefix,
         group_prefix=kafka.group_prefix,
         partitions=kafka.partitions,

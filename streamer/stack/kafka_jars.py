@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def read_pins(path: Path) -> dict[str, str]:
     return pins
 
 
-def verify_jars(folder: Path, pins: dict[str, str]) -> None:
+def verify_jars(folder: Path, pins: Mapping[str, str]) -> None:
     """Compare every jar of a folder with its pin.
 
     Raises:
@@ -86,17 +86,23 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def jars_folder(cache: Path) -> Path:
+    """Where the jars of these pins are, or will be.
+
+    The name carries the digest of the pins, so checkouts with other pins have other folders.
+    """
+    pins = (recipe_folder() / "jars.sha256").read_bytes()
+    return cache / f"jars-{hashlib.sha256(pins).hexdigest()[:12]}"
+
+
 def kafka_jars(cache: Path, say: Say = silent) -> Path:
     """The folder with all verified jars; resolves them with Maven the first time (54 MB).
-
-    Its name carries the digest of the pins, so checkouts with other pins have other folders.
 
     Raises:
         ConfigurationError: Maven is missing or fails, or a jar does not match its pin.
     """
     recipe = recipe_folder()
-    pin_bytes = (recipe / "jars.sha256").read_bytes()
-    folder = cache / f"jars-{hashlib.sha256(pin_bytes).hexdigest()[:12]}"
+    folder = jars_folder(cache)
     if folder.is_dir():
         return folder
     with locked(cache):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
@@ -13,13 +14,20 @@ WARM_UP_ID = "streamer-warm-up"
 CALL_TIMEOUT_S = 10.0
 
 
-def warm_up(bootstrap: str, timeout_s: float = 60.0) -> None:
+def warm_up(
+    bootstrap: str, timeout_s: float = 60.0, properties: Mapping[str, Any] | None = None
+) -> None:
     """Make the broker create its transaction and offset topics (1 to 2 s the first time).
+
+    Args:
+        bootstrap: addresses of the cluster.
+        timeout_s: for all of it.
+        properties: further client properties, e.g. for SASL.
 
     Raises:
         BrokerUnreachable: it does not serve transactions in time.
     """
-    quiet = {"bootstrap.servers": bootstrap, "log_level": 2}
+    quiet = {**(properties or {}), "bootstrap.servers": bootstrap, "log_level": 2}
     producer = Producer({**quiet, "transactional.id": WARM_UP_ID, "retry.backoff.ms": 10})
     consumer = Consumer({**quiet, "group.id": WARM_UP_ID, "enable.auto.commit": False})
     place = [TopicPartition("__transaction_state", 0)]

@@ -53,6 +53,7 @@ class LocalStack:
         partitions: of each lane topic.
         roles: which processes; fewer for tests of a part.
         commands: other commands for roles, for tests of the stack itself.
+        properties: further client properties of that cluster, e.g. for SASL.
         layout: topics, when they differ from what the other arguments say.
         cwd: where the processes run (they read ``streamer.yaml`` there); default: here.
         fresh: forget Kafka's data of an earlier run.
@@ -69,6 +70,7 @@ class LocalStack:
     partitions: int = 12
     roles: Sequence[str] = ROLES
     commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
     layout: TopicLayout | None = None
     cwd: Path | None = None
     fresh: bool = False
@@ -222,7 +224,7 @@ class LocalStack:
 
     def _start_kafka(self) -> None:
         if self.bootstrap:
-            warm_up(self.bootstrap)
+            warm_up(self.bootstrap, properties=self.properties)
             return
         folder = self.root / "kafka"
         if self.fresh:
