@@ -17,14 +17,24 @@ from streamer.event.lane import EmitPlan
 _STUCK_NS: Final = 5_000_000_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An emission and how it ended; ``seconds`` from handing over to the known outcome."""
+
+    plan: EmitPlan
+    outcome: Outcome
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
     plan: EmitPlan
     group_metadata: object
+    since_ns: int
 
 
 class CommitThread:
-    """At most one plan is inside; ``outcome`` takes its end out.
+    """At most one plan is inside, from ``submit`` until ``collect`` takes its end out.
 
     Args:
         name: shown in thread lists.
@@ -38,7 +48,7 @@ class CommitThread:
         self._clock = clock
         self._changed = threading.Condition()
         self._job: _Job | None = None
-        self._outcome: Outcome | None = None
+        self._ended: Ended | None = None
         self._failure: BaseException | None = None
         self._stopping = False
         self._busy_since_ns: int | None = None
@@ -48,27 +58,32 @@ class CommitThread:
         """Start; the ring is initialised before."""
         self._thread.start()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a plan is inside."""
+        return self._job is not None or self._ended is not None
+
     def submit(self, plan: EmitPlan, group_metadata: object) -> None:
-        """Hand over a plan; the previous outcome was taken out."""
+        """Hand over a plan; nothing may be inside."""
         with self._changed:
-            if self._job is not None or self._outcome is not None:
+            if self.busy:
                 raise AssertionError("a plan is still inside")
-            self._job = _Job(plan, group_metadata)
+            self._job = _Job(plan, group_metadata, self._clock.monotonic_ns())
             self._changed.notify_all()
 
-    def outcome(self, timeout_s: float = 0.0) -> Outcome | None:
-        """Take the outcome out, waiting for it; None when it is not there yet.
+    def collect(self, timeout_s: float = 0.0) -> Ended | None:
+        """Take the end of the plan out, waiting for it; None when it is not there yet.
 
         Raises:
             BaseException: what ended the thread.
         """
         with self._changed:
-            if timeout_s > 0:
+            if timeout_s > 0 and self._job is not None:
                 self._changed.wait_for(self._has_ended, timeout_s)
             if self._failure is not None:
                 raise self._failure
-            outcome, self._outcome = self._outcome, None
-            return outcome
+            ended, self._ended = self._ended, None
+            return ended
 
     def is_moving(self) -> bool:
         """Whether it lives and no plan has been inside for longer than 5 s."""
@@ -91,7 +106,7 @@ class CommitThread:
         return True
 
     def _has_ended(self) -> bool:
-        return self._outcome is not None or self._failure is not None
+        return self._job is None or self._failure is not None
 
     def _run(self) -> None:
         try:
@@ -115,7 +130,8 @@ class CommitThread:
             else:
                 outcome = self._ring.emit(job.plan, job.group_metadata)
                 wait_s = 0.0
+                seconds = (self._clock.monotonic_ns() - job.since_ns) / 1e9
                 with self._changed:
-                    self._job, self._outcome = None, outcome
+                    self._job, self._ended = None, Ended(job.plan, outcome, seconds)
                     self._changed.notify_all()
             self._busy_since_ns = None

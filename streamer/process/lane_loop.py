@@ -90,9 +90,6 @@ class LaneLoop:
         self._running = False
         self._moved_ns = 0
         self._polled_ns = 0
-        # The plan inside the commit thread; ``None`` when nothing is inside.
-        self._pending: EmitPlan | None = None
-        self._pending_since_ns = 0
         self._unsent: EmitPlan | None = None  # waits for group metadata
         self._orphaned = False  # the plan inside covers what is no longer ours
         self._rewind_at_ns: int | None = None  # when to read the committed offsets again
@@ -182,8 +179,8 @@ class LaneLoop:
 
     def _wait_without_poll(self, now: Now, wait_s: float) -> None:
         """A full lane does not call the consumer, but never so long that the group gives it up."""
-        if self._pending is not None:
-            self._settle(self._commit.outcome(wait_s))
+        if self._commit.busy:
+            self._collect(wait_s)
         else:
             self._stopping.wait(wait_s)
         if now.mono_ns - self._polled_ns >= self._limits.silent_ms * 1_000_000:
@@ -191,7 +188,7 @@ class LaneLoop:
             self._polled_ns = self._clock.monotonic_ns()
 
     def _wait_s(self, now: Now, in_flight: bool) -> float:
-        if in_flight or self._pending is not None or self._unsent is not None:
+        if in_flight or self._commit.busy or self._unsent is not None:
             return self._limits.busy_poll_ms / 1_000
         longest_ns = int(self._limits.idle_poll_ms * 1_000_000)
         wake_ns = self._core.wake_at(now)
@@ -207,7 +204,7 @@ class LaneLoop:
 
     def _offer(self, now: Now, *, final: bool = False) -> bool:
         """Hand the next plan over, if there is one and nothing is inside."""
-        if self._pending is not None:
+        if self._commit.busy:
             return False
         plan = self._unsent or self._core.plan(now, final=final)
         if plan is None:
@@ -217,23 +214,19 @@ class LaneLoop:
             self._unsent = plan
             return False
         self._unsent = None
-        self._pending, self._pending_since_ns = plan, now.mono_ns
         self._commit.submit(plan, metadata)
         return True
 
     def _collect(self, timeout_s: float = 0.0) -> None:
-        if self._pending is not None:
-            self._settle(self._commit.outcome(timeout_s))
-
-    def _settle(self, outcome: Outcome | None) -> None:
-        if outcome is None or self._pending is None:
+        ended = self._commit.collect(timeout_s)
+        if ended is None:
             return
-        now, plan, self._pending = self._now(), self._pending, None
-        self._observer.transaction(outcome.value, (now.mono_ns - self._pending_since_ns) / 1e9)
-        if outcome is not Outcome.COMMITTED or self._orphaned:
-            self._orphaned = False
-            self._give_up(f"emission ended {outcome.value}")
+        self._observer.transaction(ended.outcome.value, ended.seconds)
+        orphaned, self._orphaned = self._orphaned, False
+        if ended.outcome is not Outcome.COMMITTED or orphaned:
+            self._give_up(f"emission ended {ended.outcome.value}")
             return
+        now, plan = self._now(), ended.plan
         self._failures = 0
         self._hooks.settled(plan, now)
         self._core.settled(plan, now)
@@ -251,7 +244,7 @@ class LaneLoop:
         self._rewind_at_ns = now.mono_ns + pause_ns
 
     def _rewind(self, now: Now) -> None:
-        if self._rewind_at_ns is None or now.mono_ns < self._rewind_at_ns or self._pending:
+        if self._rewind_at_ns is None or now.mono_ns < self._rewind_at_ns or self._commit.busy:
             return
         try:
             assignments = self._source.rewind(self._source.owned())
@@ -288,7 +281,7 @@ class LaneLoop:
         deadline = self._revoke_deadline()
         self._hooks.pump(self._now())
         self._join(deadline)
-        while self._pending is None and self._rewind_at_ns is None:
+        while not self._commit.busy and self._rewind_at_ns is None:
             if deadline.passed(self._clock.monotonic_ns()) or not self._offer(
                 self._now(), final=True
             ):
@@ -306,7 +299,7 @@ class LaneLoop:
         self._collect(deadline.remaining_s(self._clock.monotonic_ns()))
 
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
-        if self._pending is not None:
+        if self._commit.busy:
             self._orphaned = True
         self._take_away(partitions)
         if self._unsent is not None:
@@ -329,11 +322,11 @@ class LaneLoop:
             if self._rewind_at_ns is not None:
                 return True  # everything is forgotten: the committed offsets are the truth
             offered = self._offer(now, final=True)
-            if not (in_flight or offered or self._pending or self._unsent):
+            if not (in_flight or offered or self._commit.busy or self._unsent):
                 return True
             self._source.keep_alive()
             self._collect(self._limits.busy_poll_ms / 1_000)
-            if self._pending is None and in_flight:
+            if in_flight and not self._commit.busy:
                 threading.Event().wait(self._limits.busy_poll_ms / 1_000)
         return False
 
@@ -343,9 +336,8 @@ class LaneLoop:
 
     def _leave(self) -> None:
         if self.failure is not None:
-            # Nothing more may be emitted: the revoke hook finds the commit thread gone.
+            # Nothing more may be emitted: the revoke hook finds everything given up.
             self._rewind_at_ns = self._clock.monotonic_ns()
-            self._pending = None
             self._stop_deadline = Deadline(self._clock.monotonic_ns())
         try:
             self._source.close()

@@ -1,0 +1,69 @@
+"""How a lane's consumer is configured, and what its owner hears from it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from streamer.event.lane import Assignment, TopicPartition
+
+
+class SourceHooks(Protocol):
+    """Called inside ``poll`` and ``close``, on the owner thread."""
+
+    def on_assigned(self, assignments: Sequence[Assignment]) -> None:
+        """These partitions are ours; reading starts at their offsets."""
+
+    def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Still ours until this returns: emit what is finished, then forget them."""
+
+    def on_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """No longer ours: commit nothing, forget them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLimits:
+    """How the consumer fetches and how long it may be silent."""
+
+    session_timeout_ms: int = 6_000
+    max_poll_interval_ms: int = 60_000
+    fetch_wait_ms: int = 50
+    queued_messages: int = 5_000
+    queued_kbytes: int = 16_384
+    protocol: str = "classic"
+
+    @classmethod
+    def for_lane(cls, lane: str, **changes: Any) -> SourceLimits:
+        """Fast waits at most 10 ms in a fetch, bulk 50 ms."""
+        return cls(**{"fetch_wait_ms": 10 if lane == "fast" else 50, **changes})
+
+
+def consumer_config(
+    properties: Mapping[str, Any], group: str, limits: SourceLimits
+) -> dict[str, Any]:
+    """The client properties of the consumer of ``group``."""
+    config: dict[str, Any] = {
+        "fetch.queue.backoff.ms": 10,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 1_000,
+        "topic.metadata.refresh.interval.ms": 10_000,  # topics that appear later are found then
+        **properties,
+        "group.id": group,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "max.poll.interval.ms": limits.max_poll_interval_ms,
+        "fetch.wait.max.ms": limits.fetch_wait_ms,
+        "queued.min.messages": limits.queued_messages,
+        "queued.max.messages.kbytes": limits.queued_kbytes,
+    }
+    if limits.protocol == "consumer":
+        return {**config, "group.protocol": "consumer"}
+    return {
+        **config,
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": limits.session_timeout_ms,
+        "heartbeat.interval.ms": limits.session_timeout_ms // 4,
+    }
