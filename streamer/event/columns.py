@@ -141,7 +141,9 @@ def check_answers(
     """Raise :class:`Inconsistent` unless succeeded rows, and only they, have bytes."""
     expect(len(status) == len(items), "column status: wrong length")
     succeeded = status == SUCCEEDED
-    texts = int(items.rows[succeeded].sum(dtype=np.int64))
+    answered = items.rows[succeeded]
+    texts = int(answered.sum(dtype=np.int64))
+    expect(bool((answered > 0).all()), "a succeeded item of no text")
     if outputs is None:
         expect(texts == 0, "succeeded items without outputs")
     else:
