@@ -1,4 +1,4 @@
-"""Asks the brokers where partitions start: committed offsets, and the start of the log where needed."""
+"""Asks the brokers where partitions start: committed offsets, where needed the log's start."""
 
 from __future__ import annotations
 
