@@ -137,7 +137,7 @@ class RouteWatch:
             self._silent = False
         except KafkaException as error:
             if not self._silent:
-                _log.warning("cannot read the progress of work", extra={"error": str(error)})
+                _log.warning("progress of work is unknown", extra={"error": str(error)})
             self._silent = True
 
     def _read_progress(self, admin: AdminClient, lane: WatchedLane) -> None:

@@ -15,7 +15,6 @@ from streamer.event.records import BucketPlan
 
 BUCKETS_MAX = 4
 _SHUFFLES = 300
-_SPLIT_FROM_PARTITIONS = 4
 
 
 def bucket_of(plan: BucketPlan, tokens: int) -> int:
@@ -24,18 +23,24 @@ def bucket_of(plan: BucketPlan, tokens: int) -> int:
 
 
 def default_plan(*, model: str, lane: str, partitions: int, max_length: int) -> BucketPlan:
-    """The plan used until one is published: version 0.
+    """The plan used until one is published: version 0, one class.
 
-    Fast: one class, since a request must take the least loaded partition whatever its length.
-    Bulk: texts up to a quarter of the limit, and the rest, an equal number of partitions each.
+    More classes pay only when their bounds follow the lengths that really come: a job of short
+    texts alone would leave the partitions of the long class idle. Padding does not need them,
+    since records are sorted.
     """
-    short = max_length // 4
-    if lane == "fast" or partitions < _SPLIT_FROM_PARTITIONS or short < 1:
-        bounds: tuple[int, ...] = (max_length,)
-    else:
-        bounds = (short, max_length)
-    counts = _even(partitions, len(bounds))
-    return BucketPlan(model=model, lane=lane, version=0, bounds=bounds, labels=interleaved(counts))
+    return static_plan(
+        model=model, lane=lane, version=0, bounds=(max_length,), counts=(partitions,)
+    )
+
+
+def static_plan(
+    *, model: str, lane: str, version: int, bounds: Sequence[int], counts: Sequence[int]
+) -> BucketPlan:
+    """A plan with these bounds and so many partitions for each of its classes."""
+    return BucketPlan(
+        model=model, lane=lane, version=version, bounds=tuple(bounds), labels=interleaved(counts)
+    )
 
 
 def why_unusable(plan: BucketPlan, partitions: int) -> str | None:
@@ -83,7 +88,3 @@ def unevenness(labels: Sequence[int]) -> tuple[float, float]:
                 shares = np.bincount(owner[row == bucket], minlength=workers)
                 ratios.append(float(shares.max() / shares.mean()))
     return (max(ratios, default=1.0), float(np.mean(ratios)) if ratios else 1.0)
-
-
-def _even(partitions: int, buckets: int) -> list[int]:
-    return [partitions // buckets + (at < partitions % buckets) for at in range(buckets)]
