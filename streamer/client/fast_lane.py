@@ -20,10 +20,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from streamer.client.errors import WaitTimeout
 from streamer.client.jsonl import Line
-from streamer.client.kafka_read import Properties, TopicReader, make_consumer, record_of, translate
+from streamer.client.kafka_read import Properties, TopicReader, make_consumer, translate
 from streamer.client.kafka_submit import make_producer, request_of
 from streamer.errors import StreamerError, Undecodable
 from streamer.event.headers import AVRO, CONTENT_TYPE, KIND
+from streamer.event.kafka_record import record_of
 from streamer.event.lane import Record
 from streamer.event.records import OutputRun
 from streamer.event.result_item import ResultItem, items_of, parse_output_line

@@ -15,11 +15,11 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
-    Message,
     TopicPartition,
 )
 
 from streamer.errors import BrokerUnreachable, ConfigurationError, StreamerError
+from streamer.event.kafka_record import record_of
 from streamer.event.lane import Record
 
 Properties = Mapping[str, str | int | float | bool]
@@ -75,25 +75,6 @@ def translate(error: KafkaException | KafkaError, where: str) -> StreamerError:
             "(`streamer up`), and is kafka.bootstrap right?"
         )
     return StreamerError(f"{where}: {cause.name()}: {cause.str()}")
-
-
-def record_of(message: Message) -> Record:
-    """A delivered message as a record; of repeated headers the last one counts."""
-    headers = message.headers() or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
-    return Record(
-        topic=str(message.topic()),
-        partition=int(message.partition() or 0),
-        offset=int(message.offset() or 0),
-        timestamp_ms=message.timestamp()[1],
-        key=_bytes(message.key()),
-        value=_bytes(message.value()),
-        headers={name: raw for name, value in pairs if (raw := _bytes(value)) is not None},
-    )
-
-
-def _bytes(raw: str | bytes | None) -> bytes | None:
-    return raw.encode() if isinstance(raw, str) else raw
 
 
 class TopicReader:

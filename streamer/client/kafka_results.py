@@ -9,8 +9,9 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from streamer.client.errors import OutputsBroken, OutputsGone
 from streamer.client.kafka_jobs import JobName
-from streamer.client.kafka_read import Place, Properties, make_consumer, record_of, translate
+from streamer.client.kafka_read import Place, Properties, make_consumer, translate
 from streamer.event.json_form import output_lines
+from streamer.event.kafka_record import record_of
 from streamer.event.lane import Record
 from streamer.event.records import Completion, OutputRun
 from streamer.event.result_item import ResultItem, items_of, parse_output_line

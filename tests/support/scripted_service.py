@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from streamer.client.kafka_read import record_of
+from streamer.event.kafka_record import record_of
 from streamer.errors import Undecodable
 from streamer.event.digest import START, input_digest, running_digest
 from streamer.event.intake import read_request
