@@ -32,8 +32,9 @@ T = TypeVar("T")
 _MIB = 1024 * 1024
 
 # Above what a topic takes, below what hurts: the densest forged array (errors of four bytes each)
-# takes 50 times its bytes in memory. A dead letter carries a whole foreign record.
-MAX_BYTES: Mapping[str, int] = {"work": 4 * _MIB, "dead_letter": 64 * _MIB}
+# takes 50 times its bytes in memory. A run may carry the metadata of 256 items beside its answers,
+# a dead letter a whole foreign record.
+MAX_BYTES: Mapping[str, int] = {"work": 4 * _MIB, "output": 6 * _MIB, "dead_letter": 64 * _MIB}
 _MAX_BYTES_ELSE = 2 * _MIB
 
 

@@ -240,6 +240,8 @@ def _dead(record: Record, error: Undecodable, now: Now) -> Entry:
             stage="route",
             code=error.code,
             message=message,
+            tenant=error.tenant,
+            job_id=error.job_id,
             key=record.key,
             value=value,
             timestamp_ms=record.timestamp_ms,

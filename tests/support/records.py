@@ -50,7 +50,7 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def column(draw: st.DrawFn, values: st.SearchStrategy[int], count: int, dtype: str) -> Any:
+def column(draw: st.DrawFn, values: st.SearchStrategy[Any], count: int, dtype: str) -> Any:
     return np.array(draw(st.lists(values, min_size=count, max_size=count)), dtype=dtype)
 
 
@@ -113,8 +113,9 @@ def answers(draw: st.DrawFn, columns: ItemColumns) -> dict[str, Any]:
     shape = draw(st.sampled_from([(), (1,)] if kind == "scores" else [(1,), (3,)]))
     size = texts * int(np.prod(shape, dtype=int))
     if dtype in ("f32", "f16"):
-        width = 32 if dtype == "f32" else 16
-        finite = st.floats(allow_nan=False, allow_infinity=False, width=width)
+        finite = st.floats(allow_nan=False, allow_infinity=False, width=16)
+        if dtype == "f32":
+            finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
         data = column(draw, finite, size, "<f4" if dtype == "f32" else "<f2").tobytes()
     else:
         data = draw(st.binary(min_size=size, max_size=size))
@@ -222,7 +223,7 @@ def requests(draw: st.DrawFn) -> InferenceRequest:
     is_list = len(rows) > 1 or draw(st.booleans())
     job_id = draw(st.none() | NAME)
     timed = draw(st.sampled_from(["deadline_at_ms", "timeout_ms", ""]))
-    times = {timed: draw(st.integers(1, 2**63 - 1))} if timed else {}
+    times: dict[str, Any] = {timed: draw(st.integers(1, 2**63 - 1))} if timed else {}
     index = None if job_id is None else draw(NATURAL)
     return InferenceRequest(
         custom_id=draw(FILLED), model=draw(NAME), rows=tuple(rows), is_list=is_list, job_id=job_id,
