@@ -66,10 +66,14 @@ def _settings(model: str, task: str, dtype: str | None) -> tuple[str, Settings]:
     """The settings with the named model in them, and its slug."""
     from streamer.errors import ConfigurationError
     from streamer.settings import load_settings
+    from streamer.stack.local import BUNDLED_MODELS
 
     settings = load_settings()
+    fields: dict[str, object]
     if model in settings.models:
         slug, fields = model, settings.models[model].model_dump()
+    elif model in BUNDLED_MODELS:
+        slug, fields = model, dict(BUNDLED_MODELS[model])
     elif model.startswith("package:") or Path(model).is_dir():
         slug, fields = "model", {"path": model, "task": task}
     else:

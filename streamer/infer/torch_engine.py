@@ -71,7 +71,8 @@ class TorchModel:
         self._module: torch.nn.Module | None = None
         self._spec = EngineSpec(
             model=files.slug, revision=files.revision, tokenizer_hash=files.tokenizer_hash,
-            task=files.task, output=OUTPUT_OF_TASK[files.task], row_shape=(), max_length=files.max_length,
+            task=files.task, output=OUTPUT_OF_TASK[files.task], row_shape=(),
+            max_length=files.max_length,
         )  # fmt: skip
 
     @property

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 _SIGMOID = "torch.nn.modules.activation.Sigmoid"
 _IDENTITY = "torch.nn.modules.linear.Identity"
+# Their tokenizers never tell segments apart, so their models were not trained to, whatever the
+# configuration says.
+_WITHOUT_TYPES = frozenset(
+    {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +108,16 @@ def load_module(folder: Path, *, task: str, labels: tuple[str, ...] | None = Non
         raise ConfigurationError(
             f"{folder} has {config.num_labels} labels, a scoring model has one; use task classify"
         )
-    takes_types = "token_type_ids" in inspect.signature(module.forward).parameters
+    takes_types = (
+        config.model_type not in _WITHOUT_TYPES
+        and getattr(config, "type_vocab_size", 0) > 1
+        and "token_type_ids" in inspect.signature(module.forward).parameters
+    )
     return LoadedModel(
         module=module,
         task=task,
         pad_id=config.pad_token_id or 0,
-        takes_types=takes_types and getattr(config, "type_vocab_size", 0) > 1,
+        takes_types=takes_types,
         activation=_activation(folder, task, config),
         labels=(labels or _labels(config)) if task == "classify" else None,
         hidden=config.hidden_size,
