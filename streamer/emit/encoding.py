@@ -17,6 +17,7 @@ travel as float32, since their caller reads them as numbers.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -89,12 +90,12 @@ def encoded(values: NDArray[np.float32], encoding: str, kind: str) -> tuple[str,
         with np.errstate(over="ignore"):
             return dtype, values.astype("<f2")
     if dtype == "i8":
-        flat = values.reshape(len(values), -1)
+        flat = _flat(values)
         peaks = np.abs(flat).max(axis=1, initial=0.0, keepdims=True)
         scaled = np.rint(flat / np.maximum(peaks, np.finfo(np.float32).tiny) * 127.0)
         return dtype, np.clip(scaled, -127, 127).astype(np.int8).reshape(values.shape)
     if dtype == "u1":
-        return dtype, np.packbits(values.reshape(len(values), -1) > 0, axis=1)
+        return dtype, np.packbits(_flat(values) > 0, axis=1)
     return dtype, np.ascontiguousarray(values, dtype="<f4")
 
 
@@ -102,5 +103,10 @@ def finite_rows(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether all values of a text are finite: bool [texts]."""
     if values.dtype.kind != "f":
         return np.ones(len(values), dtype=np.bool_)
-    finite: NDArray[np.bool_] = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    finite: NDArray[np.bool_] = np.isfinite(_flat(values)).all(axis=1)
     return finite
+
+
+def _flat(values: NDArray[Any]) -> NDArray[Any]:
+    """One line a text; without texts numpy cannot guess how long a line is."""
+    return values.reshape(len(values), math.prod(values.shape[1:]))
