@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.kafka_server import Topics, running_broker
 from tests.support.stacks import StackFactory
@@ -23,6 +24,11 @@ def pytest_runtest_makereport(
     if report.failed and call.when in ("setup", "call"):
         item.stash[FAILED] = True
     return report
+
+
+# How long one example takes says more of the machine than of the code.
+settings.register_profile("streamer", deadline=None)
+settings.load_profile("streamer")
 
 
 @pytest.fixture(scope="session")

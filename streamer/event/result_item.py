@@ -198,7 +198,7 @@ def _output(
 ) -> tuple[str, NDArray[Any] | None, tuple[str, ...] | None]:
     if output is None:
         return "", None, None
-    kind = next(name for name in KINDS if name in output)
+    (kind,) = [name for name in KINDS if name in output]
     value = output[kind]
     if kind == "labels":
         texts = value if isinstance(value[0], list) else [value]

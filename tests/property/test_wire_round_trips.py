@@ -158,6 +158,24 @@ def test_float32_survives_its_shortest_decimals(bits: list[int]) -> None:
     assert read.output.tobytes() == values.tobytes()  # type: ignore[union-attr]
 
 
+@given(run=records.runs(), data=st.data())
+def test_a_line_with_a_foreign_value_is_a_row_or_undecodable(
+    run: OutputRun, data: st.DataObject
+) -> None:
+    fields = json.loads(output_lines(run)[0])
+    target = fields
+    for _ in range(data.draw(st.integers(0, 2))):
+        inner = [value for value in target.values() if isinstance(value, dict) and value]
+        target = data.draw(st.sampled_from(inner)) if inner else target
+    foreign = st.sampled_from(
+        [None, 1, -1.5, True, "", "x", [], ["x"], [[1], [1, 2]], {}, {"a": 1}]
+    )
+    target[data.draw(st.sampled_from(sorted(target)))] = data.draw(foreign)
+
+    with contextlib.suppress(Undecodable):
+        parse_output_line(json.dumps(fields).encode())
+
+
 @settings(max_examples=200)
 @given(line=st.binary(max_size=40) | st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
