@@ -123,7 +123,7 @@ def _detach(wish: _Wish) -> None:
         raise ConfigurationError(f"a stack is already running here (supervisor {pid})")
     if not wish.bootstrap:
         prepare_home(_print)  # downloads with visible progress, and says here what is missing
-    wish.root.mkdir(parents=True, exist_ok=True)
+    StateFile(wish.root).clean()
     log = wish.root / "supervisor.log"
     with log.open("wb") as sink:
         child = subprocess.Popen(
@@ -152,7 +152,8 @@ def _follow(child: subprocess.Popen[bytes], log: Path, wish: _Wish) -> None:
                 print(line.rstrip("\n"), flush=True)
             if code is not None:
                 raise typer.Exit(code if code > 0 else 1)
-            if (read_state(wish.root) or {}).get("state") == READY:
+            state = read_state(wish.root) or {}
+            if state.get("state") == READY and supervisor_pid(state) == child.pid:
                 return
             if time.monotonic() >= end_at:
                 child.terminate()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from streamer.errors import BrokerUnreachable
 
@@ -25,9 +26,10 @@ def warm_up(
         properties: further client properties, e.g. for SASL.
 
     Raises:
-        BrokerUnreachable: it does not serve transactions in time.
+        BrokerUnreachable: nothing answers in 10 s, or it does not serve transactions in time.
     """
     quiet = {**(properties or {}), "bootstrap.servers": bootstrap, "log_level": 2}
+    _reach(bootstrap, quiet)
     producer = Producer({**quiet, "transactional.id": WARM_UP_ID, "retry.backoff.ms": 10})
     consumer = Consumer({**quiet, "group.id": WARM_UP_ID, "enable.auto.commit": False})
     place = [TopicPartition("__transaction_state", 0)]
@@ -37,6 +39,14 @@ def warm_up(
         _insist(lambda: consumer.committed(place, timeout=CALL_TIMEOUT_S), bootstrap, end_at)
     finally:
         consumer.close()
+
+
+def _reach(bootstrap: str, client: Mapping[str, Any]) -> None:
+    """A wrong address is told within seconds."""
+    try:
+        AdminClient(dict(client)).list_topics(timeout=CALL_TIMEOUT_S)
+    except KafkaException as error:
+        raise BrokerUnreachable(f"{bootstrap} does not answer: {error.args[0].str()}") from None
 
 
 def _insist(call: Callable[[], object], bootstrap: str, end_at: float) -> None:
