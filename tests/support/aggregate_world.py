@@ -76,6 +76,8 @@ class AggregateWorld:
         self.epoch = 0
         self.rereads: list[tuple[int, int]] = []
         self.in_flight: EmitPlan | None = None
+        self._letters: dict[str, list[DeadLetter]] = {}
+        self._letters_read: dict[TopicPartition, int] = {}
         self.restart()
 
     # -- what the others write -------------------------------------------------------------
@@ -92,6 +94,10 @@ class AggregateWorld:
         headers = {CARRIED: b"1"} if carried else {}
         out = OutRecord(RESULTS, number, key, wire.encode_result(record), headers)
         return self.logs[out.at].append(out, self.wall_ms)
+
+    def partition_of(self, job_id: str) -> int:
+        """The partition of a job."""
+        return partition_of(job_key(LANE, "default", job_id), self.limits.partitions)
 
     def entry(self, entry: JobEntry) -> None:
         """Something said about a job."""
@@ -115,6 +121,20 @@ class AggregateWorld:
         self.in_flight = None
         self.core = AggregatorCore(lane=LANE, names=NAMES, limits=self.limits)
         self.assign(range(self.limits.partitions))
+
+    def abort(self) -> None:
+        """The emission in flight is not committed: all partitions again, same process."""
+        self.in_flight = None
+        numbers = list(range(self.limits.partitions))
+        self.core.revoked([TopicPartition(RESULTS, n) for n in numbers], self.now())
+        self.assign(numbers)
+
+    def move(self, number: int) -> None:
+        """A rebalance takes one partition away, after its last emission, and gives it back."""
+        while self.commit():
+            pass
+        self.core.revoked([TopicPartition(RESULTS, number)], self.now())
+        self.assign([number])
 
     def assign(self, numbers: range | list[int]) -> None:
         """Restore and assign in the order of the shell."""
@@ -234,6 +254,16 @@ class AggregateWorld:
             if at.topic == LETTERS
             for record in log.records
         ]
+
+    def letters_of(self, job_id: str) -> list[DeadLetter]:
+        """Committed dead letters of a job; decoded once."""
+        for at, log in self.logs.items():
+            if at.topic == LETTERS:
+                for record in log.between(self._letters_read.get(at, 0), log.end):
+                    letter = wire.decode_dead_letter(record.value)
+                    self._letters.setdefault(letter.job_id or "", []).append(letter)
+                self._letters_read[at] = log.end
+        return self._letters.get(job_id, [])
 
     def live_keys(self, topic: str, number: int = 0) -> dict[bytes, bytes]:
         """What compaction leaves of a compacted topic."""
