@@ -6,6 +6,8 @@ an unknown outcome for a transaction, a fatal error for a consumer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
@@ -65,6 +67,24 @@ def error_of(exception: KafkaException) -> KafkaError:
     """The error inside an exception of the client."""
     error: KafkaError = exception.args[0]
     return error
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Around calls that serve callbacks: a fatal error always comes out as KafkaException.
+
+    The binding raises a fatal error from inside its own error callback; when another callback is
+    served after that in the same call, it surfaces as a SystemError caused by the real one.
+    """
+    try:
+        yield
+    except SystemError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KafkaException):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
+        raise cause from None
 
 
 def is_resumable(exception: KafkaException) -> bool:

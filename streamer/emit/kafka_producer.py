@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -25,6 +26,7 @@ from streamer.kafka_errors import (
     error_of,
     is_resumable,
     is_unreachable,
+    plain_errors,
 )
 
 _END_TXN: Final = re.compile(r'"EndTxn": ?(\d+)')
@@ -57,6 +59,7 @@ class TransactionalProducer:
             "linger.ms": 0,
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 1_000,
+            "log_level": 4,  # warnings; the rest would go to standard error when a client ends
             "message.max.bytes": 8 * 1_048_576,  # a local guard only; the topic's limit decides
             **properties,
             "transactional.id": transactional_id,
@@ -89,19 +92,28 @@ class TransactionalProducer:
         Raises:
             KafkaException: not initialised; resumable or not.
         """
-        self._required.init_transactions(timeout_s)
+        with plain_errors():
+            self._required.init_transactions(timeout_s)
 
     def drop(self) -> None:
         """Forget the client object with all that it still holds."""
         client, self._client = self._client, None
         if client is not None:
-            client.purge(in_queue=True, in_flight=True, blocking=False)
-            client.poll(0)
+            with suppress(KafkaException, SystemError):  # a fatal error is no news now
+                client.purge(in_queue=True, in_flight=True, blocking=False)
+                client.poll(0)
 
     def serve(self, timeout_s: float) -> None:
         """Run callbacks: statistics, errors, delivery reports."""
-        if self._client is not None:
-            self._client.poll(timeout_s)
+        if self._client is None:
+            return
+        try:
+            with plain_errors():
+                self._client.poll(timeout_s)
+        except KafkaException as error:
+            # The next begin fails and the producer is rebuilt.
+            self._disturbed = True
+            _log.debug("producer is dead", extra={"error": error_of(error).name()})
 
     def took_disturbance(self) -> bool:
         """Whether a connection broke since the last call."""
@@ -142,9 +154,10 @@ class TransactionalProducer:
         """
         self._deliveries = deliveries = _Deliveries()
         try:
-            for record in records:
-                self._produce_one(record, deliveries, deadline)
-            left = self._required.flush(deadline.remaining_s(self._clock.monotonic_ns()))
+            with plain_errors():
+                for record in records:
+                    self._produce_one(record, deliveries, deadline)
+                left = self._required.flush(deadline.remaining_s(self._clock.monotonic_ns()))
         except KafkaException as error:
             raise before_commit(error) from error
         if deliveries.error is not None:
@@ -184,9 +197,10 @@ class TransactionalProducer:
             for at, mark in offsets.items()
         ]
         try:
-            self._required.send_offsets_to_transaction(
-                marks, group_metadata, deadline.remaining_s(self._clock.monotonic_ns())
-            )
+            with plain_errors():
+                self._required.send_offsets_to_transaction(
+                    marks, group_metadata, deadline.remaining_s(self._clock.monotonic_ns())
+                )
         except KafkaException as error:
             raise before_commit(error) from error
 
@@ -198,9 +212,10 @@ class TransactionalProducer:
         """
         while True:
             try:
-                self._required.commit_transaction(
-                    max(0.1, deadline.remaining_s(self._clock.monotonic_ns()))
-                )
+                with plain_errors():
+                    self._required.commit_transaction(
+                        max(0.1, deadline.remaining_s(self._clock.monotonic_ns()))
+                    )
             except KafkaException as error:
                 if not is_resumable(error):
                     raise during_commit(error) from error
@@ -213,7 +228,8 @@ class TransactionalProducer:
     def abort(self, timeout_s: float) -> None:
         """Best effort: the successor's initialisation ends the transaction in any case."""
         try:
-            self._required.abort_transaction(timeout_s)
+            with plain_errors():
+                self._required.abort_transaction(timeout_s)
         except KafkaException as error:
             _log.debug("abort failed", extra={"error": error_of(error).name()})
 

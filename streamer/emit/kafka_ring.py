@@ -35,7 +35,6 @@ from streamer.kafka_errors import during_init, error_of, is_resumable
 _INIT_S: Final = 5.0
 _ASK_S: Final = 5.0
 _BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
-_MISSING_TOPIC_MS: Final = 5_000  # metadata of a topic just made may lag behind
 _IDLE_TICK_S: Final = 0.25
 _log = logging.getLogger(__name__)
 
@@ -58,12 +57,14 @@ class RingLimits:
         tick_ms: statistics interval; a producer begins again one tick after its commit.
         transaction_timeout_ms: the broker ends an older transaction.
         partitions_max: output partitions one transaction may touch.
+        missing_topic_ms: how long a target may be unknown: metadata of a new topic lags behind.
     """
 
     producers: int
     tick_ms: int
     transaction_timeout_ms: int
     partitions_max: int = 16
+    missing_topic_ms: int = 5_000
 
     @classmethod
     def for_lane(cls, lane: str) -> RingLimits:
@@ -219,14 +220,14 @@ class ProducerRing:
         return outcome
 
     def _acquire(self) -> int | None:
-        """A producer that may begin: waits for a tick, or rebuilds; None when closing."""
+        """A producer that may begin: rebuilds one, or waits for a tick; None when closing."""
         while not self._closing.is_set():
             self._serve(0.0)
             index = self._ring.pick()
             if index is not None:
                 return index
             awaiting, dirty = self._ring.awaiting(), self._ring.to_rebuild()
-            if self._ring.blocked() or not awaiting:
+            if dirty:
                 deadline = Deadline.after(self._clock.monotonic_ns(), 1_000 * _INIT_S)
                 self._rebuild(dirty[0], deadline)
             else:
@@ -276,7 +277,7 @@ class ProducerRing:
 
     def _targets_exist(self, index: int, targets: set[TopicPartition]) -> bool:
         """Check before begin: a wrong partition would abort this transaction for ever."""
-        deadline = Deadline.after(self._clock.monotonic_ns(), _MISSING_TOPIC_MS)
+        deadline = Deadline.after(self._clock.monotonic_ns(), self._limits.missing_topic_ms)
         for at in targets:
             while not 0 <= at.partition < self._partitions.get(at.topic, 0):
                 if self._closing.is_set():

@@ -76,7 +76,7 @@ def main() -> int:
         lane=options.lane,
         slot=options.slot,
         protocol=options.protocol,
-        session_timeout_ms=6_000,
+        session_timeout_ms=3_000,
     )
     loop.start()
     while not stop.wait(0.1) and loop.failure is None:
