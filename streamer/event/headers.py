@@ -27,11 +27,8 @@ def origin_from(headers: Headers, default: tuple[str, int, int]) -> tuple[str, i
     raw = headers.get(ORIGIN)
     if raw is None:
         return default
-    try:
-        topic, partition, offset = raw.decode("ascii").rsplit(":", 2)
-        parsed = (topic, int(partition), int(offset))
-    except ValueError:
-        raise Undecodable("corrupt_record", f"header {ORIGIN} is not topic:partition:offset") from None
-    if not topic or parsed[1] < 0 or parsed[2] < 0:
+    topic, _, place = raw.decode("ascii", errors="replace").partition(":")
+    partition, _, offset = place.partition(":")
+    if not topic or not partition.isdecimal() or not offset.isdecimal():
         raise Undecodable("corrupt_record", f"header {ORIGIN} is not topic:partition:offset")
-    return parsed
+    return topic, int(partition), int(offset)
