@@ -14,6 +14,8 @@ CARRIED: Final = "carried"
 ORIGIN: Final = "streamer-origin"  # topic:partition:offset, set by redrive and replay
 TRACEPARENT: Final = "traceparent"
 
+_PLACE_CHARS_MAX: Final = 30  # ten digits of a partition, a colon, nineteen of an offset
+
 AVRO: Final = b"avro/binary"
 JSON: Final = b"application/json"
 
@@ -29,6 +31,7 @@ def origin_from(headers: Headers, default: tuple[str, int, int]) -> tuple[str, i
         return default
     topic, _, place = raw.decode("ascii", errors="replace").partition(":")
     partition, _, offset = place.partition(":")
-    if not topic or not partition.isdecimal() or not offset.isdecimal():
+    numbers = partition.isdecimal() and offset.isdecimal() and len(place) <= _PLACE_CHARS_MAX
+    if not topic or not numbers:
         raise Undecodable("corrupt_record", f"header {ORIGIN} is not topic:partition:offset")
     return topic, int(partition), int(offset)
