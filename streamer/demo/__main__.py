@@ -8,6 +8,7 @@ nearest paragraph to each question, and proves from the topics alone that nothin
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,7 +18,8 @@ import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from streamer.audit import audit_job
+from streamer.audit.kafka_audit import LaneAudit
+from streamer.audit.verdict import Verdict
 from streamer.client import Client
 from streamer.client.job import Job
 from streamer.client.result_item import ResultItem
@@ -26,12 +28,10 @@ from streamer.demo.paced import Answer, PacedQuestions, percentile_ms
 from streamer.demo.report import DemoReport, nearest
 from streamer.demo.scrape import counters
 from streamer.errors import StreamerError
-from streamer.settings import load_settings
-from streamer.stack.local import LocalStack
+from streamer.settings import find_stack, load_settings
 
 MODEL = "minilm"
 FOLDER = Path("build/demo")
-STACK_FOLDER = Path("build/stack")
 ALONE = 60
 SHOWN = 5
 
@@ -41,69 +41,75 @@ def main() -> int:
     options = _options()
     console = Console(highlight=False)
     begun = time.monotonic()
-    stack = LocalStack(
-        root=STACK_FOLDER, fresh=True, say=lambda line: console.print(f"  [dim]{line}[/]")
-    )
     console.print("[bold]Starting[/] Kafka, topics, route, work, aggregate")
+    code = _streamer("up", "--fresh", "--timeout", "240")
+    if code:
+        return code
+    setup_s = time.monotonic() - begun
+    keep = options.keep
     try:
-        stack.start(timeout_s=240)
-        setup_s = time.monotonic() - begun
-        code = _demonstrate(console, stack, options, setup_s)
-        if options.keep:
-            _keep(console, stack)
+        code = _demonstrate(console, options, setup_s)
     except StreamerError as error:
         console.print(f"[red]demo failed:[/] {error}")
-        return 1
+        code = 1
     except KeyboardInterrupt:
-        console.print("interrupted: stopping the stack")
-        return 130
+        console.print("interrupted")
+        code, keep = 130, False
+    except BaseException:
+        keep = False
+        raise
     finally:
-        stack.stop()
+        if not keep:
+            _streamer("down")
+    if keep:
+        console.print("The stack stays up; `make down` stops it.")
     return code
+
+
+def _streamer(*arguments: str) -> int:
+    """A command of ours, as a user would run it."""
+    return subprocess.run([sys.executable, "-m", "streamer", *arguments], check=False).returncode
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="leave the stack running until ^C")
+    parser.add_argument("--keep", action="store_true", help="leave the stack running")
     parser.add_argument("--questions", type=int, default=240, help="single requests beside the job")
     parser.add_argument("--rate", type=float, default=25.0, help="questions a second")
     return parser.parse_args()
 
 
-def _demonstrate(
-    console: Console, stack: LocalStack, options: argparse.Namespace, setup_s: float
-) -> int:
+def _demonstrate(console: Console, options: argparse.Namespace, setup_s: float) -> int:
     texts = paragraphs()
     asked = questions(options.questions)
     source = FOLDER / "paragraphs.jsonl"
     _write_lines(source, texts)
-    settings = load_settings(
-        kafka={"bootstrap": stack.bootstrap, "prefix": stack.prefix,
-               "group_prefix": stack.group_prefix}
-    )  # fmt: skip
-    with Client(settings) as client:
+    with Client() as client:
         console.print(f"\n[bold]{ALONE} questions[/] through the fast lane, nothing beside them")
         alone = _ask(client, questions(ALONE), options.rate)
         alone.finish(60)
-        console.print(f"\n[bold]{len(texts):,} paragraphs[/] as a bulk job, "
-                      f"{len(asked)} questions beside it at {options.rate:g} a second")  # fmt: skip
+        console.print(
+            f"\n[bold]{len(texts):,} paragraphs[/] as a bulk job, "
+            f"{len(asked)} questions beside it at {options.rate:g} a second"
+        )
         side = _ask(client, asked, options.rate)
         begun = time.monotonic()
         job = client.submit(source, model=MODEL, params={"truncate": True}, background=True)
         rows = _follow(console, job, len(texts))
         job_s = time.monotonic() - begun
         side.finish(60)
-        report_of = _verdict(settings, job.job_id)
+        verdict = _audit(client, job)
         for failure in (*alone.failures, *side.failures):
             console.print(f"[red]a question failed:[/] {failure}")
         _show_nearest(console, texts, rows, side.answers)
-    report = _report(stack, rows, (alone, side), report_of, setup_s=setup_s, job_s=job_s)
+    report = _report(rows, (alone, side), verdict, setup_s=setup_s, job_s=job_s)
     report.write(FOLDER / "report.json")
     report.show(console)
-    console.print(f"report: {FOLDER / 'report.json'}   output: {FOLDER / 'vectors.npy'}")
+    console.print(f"report: {FOLDER / 'report.json'}   vectors: {FOLDER / 'vectors.npy'}")
+    for problem in verdict.problems:
+        console.print(f"[red]{problem}[/]")
     console.print(f"audit: {report.audit}")
-    questions_failed = bool(alone.failures or side.failures)
-    return 0 if report.audit == "ok" and not questions_failed else 5
+    return 0 if report.audit == "ok" and not (alone.failures or side.failures) else 5
 
 
 def _write_lines(path: Path, texts: list[str]) -> None:
@@ -163,20 +169,29 @@ def _show_nearest(
         console.print(f"  [cyan]{answer.question}[/]\n    {close:.2f}  {short}", markup=True)
 
 
-def _verdict(settings: object, job_id: str) -> object:
-    return audit_job(settings, job_id, lane="bulk")
+def _audit(client: Client, job: Job) -> Verdict:
+    auditor = LaneAudit(
+        client.properties,
+        client.names,
+        job.name.lane,
+        group_prefix=load_settings().kafka.group_prefix,
+    )
+    try:
+        return auditor.job(job.name)
+    finally:
+        auditor.close()
 
 
 def _report(
-    stack: LocalStack,
     rows: list[ResultItem],
     paced: tuple[PacedQuestions, PacedQuestions],
-    verdict: object,
+    verdict: Verdict,
     *,
     setup_s: float,
     job_s: float,
 ) -> DemoReport:
-    workers = [one.health for one in stack.seen() if one.name.startswith("work") and one.health]
+    stack = find_stack() or {}
+    workers = [one["health"] for one in stack["processes"] if one["name"].startswith("work")]
     real = counters(workers, "streamer_batch_tokens_total", lane="bulk")
     padded = counters(workers, "streamer_batch_padded_tokens_total", lane="bulk")
     alone, side = ([answer.latency_s for answer in one.answers] for one in paced)
@@ -203,14 +218,6 @@ def _report(
         setup_s=round(setup_s, 1),
         job_s=round(job_s, 2),
     )
-
-
-def _keep(console: Console, stack: LocalStack) -> None:
-    console.print(f"\nThe stack stays up (bootstrap {stack.bootstrap}); ^C stops it.")
-    for one in stack.seen():
-        console.print(f"  {one.name}: pid {one.pid} {one.health}")
-    while True:
-        time.sleep(1.0)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,9 @@ class PacedQuestions:
             self._thread.join(timeout_s)
         while len(self.answers) + len(self.failures) < len(self.questions):
             if time.monotonic() > until:
-                raise TimeoutError(f"{len(self.questions) - len(self.answers)} questions unanswered")
+                raise TimeoutError(
+                    f"{len(self.questions) - len(self.answers)} questions unanswered"
+                )
             time.sleep(0.02)
 
     def _run(self) -> None:
