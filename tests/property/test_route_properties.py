@@ -50,7 +50,7 @@ class Route(RuleBasedStateMachine):
         self.core = a_core(
             a_model(max_length=64), a_model("other", max_length=64), partitions=3,
             limits=RouterLimits(
-                group=GROUP, window=WindowLimits(items=6, tokens=90, wait_ms=10, buffer_items=12)
+                group=GROUP, window=WindowLimits(items=6, tokens=90, wait_ms=10, buffer_items=12, plan_items=4)
             ),
         )  # fmt: skip
         self.ms = 0.0
@@ -194,6 +194,7 @@ def bucket(item: WorkItem) -> int:
     return int(item.longest > 8)
 
 
+@settings(deadline=None)
 @given(item_lists)
 def test_groups_hold_every_item_once_and_keep_their_bounds(items: tuple[WorkItem, ...]) -> None:
     groups = grouped(items, GROUP, bucket)
@@ -213,6 +214,7 @@ def test_groups_hold_every_item_once_and_keep_their_bounds(items: tuple[WorkItem
             assert sum(one.answer_bytes for one in group.items) <= GROUP.answer_bytes
 
 
+@settings(deadline=None)
 @given(item_lists, st.randoms(use_true_random=False))
 def test_groups_do_not_depend_on_the_order_of_arrival(
     items: tuple[WorkItem, ...], shuffle: Any

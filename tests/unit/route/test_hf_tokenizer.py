@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers.models import WordPiece
@@ -52,6 +52,7 @@ TEXTS = st.text(alphabet="ab .\t\n\u00e9\u5b57\0", max_size=60)
 DIRECTIONS = st.sampled_from(["right", "left"])
 
 
+@settings(deadline=None)
 @given(TEXTS, st.none() | TEXTS, DIRECTIONS)
 def test_cut_texts_and_pairs_equal_those_of_the_library(
     text: str, pair: str | None, direction: str
@@ -63,6 +64,7 @@ def test_cut_texts_and_pairs_equal_those_of_the_library(
     assert encoded.pair_at == pair_at
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["a ", "b", "ab ", "ba. ", "  ", "\u5b57", "\n"]), min_size=60,
                 max_size=400), DIRECTIONS)  # fmt: skip
 def test_a_look_at_part_of_a_long_text_finds_the_same_tokens(

@@ -103,8 +103,8 @@ def test_a_late_settle_of_an_old_epoch_moves_nothing() -> None:
     assert old is not None
     core.revoked([at], now_at(101))
     core.assigned([Assignment(at=at, epoch=2, offset=0)], now_at(102))
-    core.settled(old, now_at(103))
-    core.deliver([a_record(a_request(), 0)], now_at(104))
+    core.deliver([a_record(a_request(), 0)], now_at(103))
+    core.settled(old, now_at(104))
 
     (again,) = drained(core)
 
