@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from streamer.event.records import WorkRecord
 from tests.support.work_builders import a_work
 from tests.support.work_world import PARTITIONS, POISON, WALL_MS, World
 
@@ -18,13 +19,27 @@ _partition = st.integers(0, PARTITIONS - 1)
 class WorkMachine(RuleBasedStateMachine):
     """Random histories with the faults of a real cluster."""
 
-    @initialize(paced=st.booleans(), tight=st.booleans())
-    def begin(self, paced: bool, tight: bool) -> None:
+    @initialize(paced=st.booleans(), tight=st.booleans(), running=st.booleans())
+    def begin(self, paced: bool, tight: bool, running: bool) -> None:
         limits: dict[str, object] = {"commit_ns": 40_000_000 if paced else 0}
         if tight:
             limits["buffer_items"] = 8
         self.world = World(**limits)
         self.items = 0
+        if running:
+            for partition, until in ((0, 0), (0, WALL_MS + 50), (0, 0), (1, 0)):
+                work = a_work(
+                    3, first_index=self.items, form="avro", deadlines=[0, until, 0]
+                )  # fmt: skip
+                self._comes(partition, work)
+            self.world.assign([0, 1, 2])
+            self.world.make_plan()
+            self.world.commit()
+            self.world.deliver(4)
+
+    def _comes(self, partition: int, work: WorkRecord, *, marker: bool = False) -> None:
+        self.items += len(work.items)
+        self.world.append(partition, work, marker=marker)
 
     # --- input ---
 
@@ -53,8 +68,7 @@ class WorkMachine(RuleBasedStateMachine):
         if poison:
             names = [f"{POISON}{work.items.custom_id[0]}", *work.items.custom_id[1:]]
             work = replace(work, items=replace(work.items, custom_id=names))
-        self.items += len(rows)
-        self.world.append(partition, work, marker=marker)
+        self._comes(partition, work, marker=marker)
 
     @rule(partition=_partition)
     def junk_comes(self, partition: int) -> None:
@@ -89,7 +103,7 @@ class WorkMachine(RuleBasedStateMachine):
     def commit(self) -> None:
         self.world.commit()
 
-    @rule(ms=st.integers(1, 60))
+    @rule(ms=st.sampled_from([1, 20, 100]))
     def time_passes(self, ms: int) -> None:
         self.world.ms += ms
 
@@ -104,6 +118,17 @@ class WorkMachine(RuleBasedStateMachine):
     @rule(partitions=st.lists(_partition, min_size=1, max_size=PARTITIONS, unique=True))
     def revoke(self, partitions: list[int]) -> None:
         self.world.revoke(partitions)
+
+    @precondition(lambda self: self.world.plan is None)
+    @rule()
+    def everything_is_read_again(self) -> None:
+        """Batches of the old assignment are still on the device when the new one is complete."""
+        owned = sorted(self.world.position)
+        self.world.revoke(owned)
+        self.world.assign(owned)
+        if self.world.make_plan():
+            self.world.commit()
+        self.world.deliver(6)
 
     @rule(partition=_partition)
     def another_worker_goes_on(self, partition: int) -> None:
@@ -122,5 +147,5 @@ class WorkMachine(RuleBasedStateMachine):
             self.world.check_history()
 
 
-WorkMachine.TestCase.settings = settings(max_examples=10, stateful_step_count=30, deadline=None)
+WorkMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 TestWork = WorkMachine.TestCase

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from streamer.batch.limits import BatchLimits
 from streamer.event import codes, wire
 from streamer.event.lane import Assignment, EmitPlan, Now, OutRecord, Record
 from streamer.event.records import OutputRun, ResultRecord, WorkRecord
@@ -49,7 +50,11 @@ class World:
 
     def __init__(self, **limits: object) -> None:
         self.ms = 0
-        self.core = a_core(record_items=4, **{"buffer_items": 24, "buffer_ms": 1e9, **limits})
+        # Small batches, so that the items of a record run apart and finish out of order.
+        self.core = a_core(
+            batch=BatchLimits(items_max=3, tokens_max=64), record_items=4,
+            **{"buffer_items": 24, "buffer_ms": 1e9, **limits},
+        )  # fmt: skip
         self.logs = [Log() for _ in range(PARTITIONS)]
         self.epoch = 0
         self.position: dict[int, int] = {}
