@@ -50,7 +50,10 @@ class Route(RuleBasedStateMachine):
         self.core = a_core(
             a_model(max_length=64), a_model("other", max_length=64), partitions=3,
             limits=RouterLimits(
-                group=GROUP, window=WindowLimits(items=6, tokens=90, wait_ms=10, buffer_items=12, plan_items=4)
+                group=GROUP,
+                window=WindowLimits(
+                    items=6, tokens=90, wait_ms=10, buffer_items=12, plan_items=4
+                ),
             ),
         )  # fmt: skip
         self.ms = 0.0
