@@ -20,7 +20,7 @@ from streamer.settings import STACK_FILE, Settings, client_properties, load_sett
 from streamer.stack.child_process import is_alive, wait_until
 from streamer.stack.kafka_home import prepare_home
 from streamer.stack.local import BUNDLED_MODELS, FAKE_MODELS, LocalStack
-from streamer.stack.state_file import READY, StateFile, read_state, supervisor_pid
+from streamer.stack.state_file import READY, StateFile, read_state, supervisor_of
 from streamer.stack.topic_plan import topic_layout
 
 ROOT = STACK_FILE.parent
@@ -85,14 +85,12 @@ def up(
 def down(root: Root = ROOT) -> None:
     """Stop the stack: its processes in reverse order, Kafka last."""
     root = root.resolve()
-    state = read_state(root)
-    pid = supervisor_pid(state or {})
+    pid, mark = supervisor_of(root)
     if not pid:
         StateFile(root).clean()
         print("nothing is running")
         return
     os.kill(pid, signal.SIGTERM)
-    mark = str((state or {})["supervisor"]["mark"])
     if wait_until(lambda: not is_alive(pid, mark), DOWN_TIMEOUT_S):
         print("stopped")
         return
@@ -117,7 +115,7 @@ def _stay(wish: _Wish) -> None:
 
 
 def _detach(wish: _Wish) -> None:
-    pid = supervisor_pid(read_state(wish.root) or {})
+    pid, _ = supervisor_of(wish.root)
     if pid:
         _show(wish.root)
         raise ConfigurationError(f"a stack is already running here (supervisor {pid})")
@@ -152,13 +150,17 @@ def _follow(child: subprocess.Popen[bytes], log: Path, wish: _Wish) -> None:
                 print(line.rstrip("\n"), flush=True)
             if code is not None:
                 raise typer.Exit(code if code > 0 else 1)
-            state = read_state(wish.root) or {}
-            if state.get("state") == READY and supervisor_pid(state) == child.pid:
+            if _is_up(wish.root, child.pid):
                 return
             if time.monotonic() >= end_at:
                 child.terminate()
                 raise ConfigurationError(f"the stack did not become ready; see {log}")
             time.sleep(0.05)
+
+
+def _is_up(root: Path, pid: int) -> bool:
+    state = read_state(root) or {}
+    return bool(state.get("state") == READY and state["supervisor"]["pid"] == pid)
 
 
 def _stack(wish: _Wish, say: Callable[[str], None]) -> LocalStack:

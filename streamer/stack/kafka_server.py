@@ -113,13 +113,14 @@ class KafkaServer:
 
         Call it from a thread that lives as long as the broker shall.
         """
-        data = self.folder / "data"
+        folder = self.folder.resolve()
+        data = folder / "data"
         if not (data / "meta.properties").is_file():
             self._format(data)
-        config = self.folder / "server.properties"
+        config = folder / "server.properties"
         config.write_text("".join(f"{k}={v}\n" for k, v in self.properties(data).items()))
         command = [*self.home.command(*self.flags), "kafka.Kafka", str(config)]
-        self._child = spawn(command, log=self.log)
+        self._child = spawn(command, log=self.log, cwd=folder)
         return self._child
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:

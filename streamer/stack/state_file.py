@@ -19,6 +19,7 @@ from streamer.stack.child_process import is_alive, kill_group, start_mark
 from streamer.stack.supervisor import Seen
 
 STATE_NAME = "stack.json"
+LOCK_NAME = "stack.lock"
 STARTING = "starting"
 READY = "ready"
 STOPPING = "stopping"
@@ -33,11 +34,18 @@ def read_state(root: Path) -> Mapping[str, Any] | None:
     return state
 
 
-def supervisor_pid(state: Mapping[str, Any]) -> int:
-    """Pid of the supervisor if that very process still lives, else 0."""
-    entry = state.get("supervisor", {})
-    pid = int(entry.get("pid", 0))
-    return pid if pid and is_alive(pid, str(entry.get("mark", ""))) else 0
+def supervisor_of(root: Path) -> tuple[int, str]:
+    """Pid and start mark of the live supervisor of a folder, even while it still starts.
+
+    Returns:
+        (0, "") if there is none.
+    """
+    try:
+        words = (root / LOCK_NAME).read_text().split()
+        pid, mark = int(words[0]), words[1]
+    except (OSError, ValueError, IndexError):
+        return 0, ""
+    return (pid, mark) if is_alive(pid, mark) else (0, "")
 
 
 @dataclass(slots=True)
@@ -57,17 +65,20 @@ class StateFile:
             ConfigurationError: a live supervisor holds it.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        lock = (self.root / "stack.lock").open("a")
+        lock = (self.root / LOCK_NAME).open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             lock.close()
-            pid = supervisor_pid(read_state(self.root) or {})
+            pid, _ = supervisor_of(self.root)
             who = f" (supervisor {pid})" if pid else ""
             raise ConfigurationError(
                 f"a stack is already running in {self.root}{who}: use it, or streamer down"
             ) from None
         self._lock = lock
+        lock.truncate(0)
+        lock.write(f"{os.getpid()} {start_mark(os.getpid()) or '-'}\n")
+        lock.flush()
         left = _left_over(read_state(self.root) or {})
         for pid in left:
             kill_group(pid)
@@ -117,6 +128,7 @@ class StateFile:
         """After a clean stop: no file, so that commands do not look for a stack that is gone."""
         (self.root / STATE_NAME).unlink(missing_ok=True)
         if self._lock:
+            self._lock.truncate(0)
             self._lock.close()
             self._lock = None
 

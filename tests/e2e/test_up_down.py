@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from streamer.stack.child_process import is_alive, wait_until
-from streamer.stack.state_file import read_state, supervisor_pid
+from streamer.stack.state_file import read_state
 
 pytestmark = pytest.mark.e2e
 
@@ -55,7 +55,7 @@ def test_up_crash_up_again_and_down(folder: Path) -> None:
     assert "18 topics are as the settings say" in checked.stdout
 
     # A crash of the supervisor takes everything along.
-    os.kill(supervisor_pid(first), signal.SIGKILL)
+    os.kill(first["supervisor"]["pid"], signal.SIGKILL)
     pids = [one["pid"] for one in first["processes"]]
     assert wait_until(lambda: not any(is_alive(pid) for pid in pids), 10.0)
 
