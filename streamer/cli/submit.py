@@ -79,10 +79,13 @@ def submit(
         if not job_id and not new:
             job_id = default_job_id(source.scan().digest, model, lane, given)
         job = client.submit(
-            file, model=model, lane=lane, job_id=job_id or None, deadline_ms=deadline_ms,
+            source, model=model, lane=lane, job_id=job_id or None, deadline_ms=deadline_ms,
             params=given, background=True,
         )  # fmt: skip
-        talk(f"job {job.job_id}: {max(job.total, 0)} items, lane {lane}")
+        facts = source.scan()
+        broken = f", {facts.invalid} broken lines will be answered so" if facts.invalid else ""
+        known = "" if job.sending is not None else "; submitted before, and closed"
+        talk(f"job {job.job_id}: {facts.total} items, lane {lane}{broken}{known}")
         progress = _follow(client, job, out, quiet=as_json)
     if as_json:
         print_json(jobs.progress_fields(progress))

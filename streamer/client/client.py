@@ -97,7 +97,7 @@ class Client:
 
     def submit(
         self,
-        source: str | Path | Iterable[Item],
+        source: str | Path | FileSource | Iterable[Item],
         *,
         model: str = "",
         lane: str = "bulk",

@@ -43,14 +43,17 @@ class FileSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._facts: FileFacts | None = None
 
     def scan(self) -> FileFacts:
-        """Count, check for repeated names, and take the digest.
+        """Count, check for repeated names, and take the digest; reads the file once.
 
         Raises:
             InputRefused: the file cannot be read, is not UTF-8 text, or names two lines alike;
                 the message has the line numbers.
         """
+        if self._facts is not None:
+            return self._facts
         names = array("Q")
         total = invalid = 0
         hasher = hashlib.blake2b(digest_size=16)
@@ -62,7 +65,8 @@ class FileSource:
         repeated = _repeated(names)
         if repeated:
             self._refuse_duplicates(repeated)
-        return FileFacts(total=total, invalid=invalid, digest=hasher.hexdigest())
+        self._facts = FileFacts(total=total, invalid=invalid, digest=hasher.hexdigest())
+        return self._facts
 
     def items(self) -> Iterator[Line]:
         """The lines in order; the n-th one is the item with index n of the job."""

@@ -36,8 +36,10 @@ def line_of(position: int, item: Item) -> Line:
     )
 
 
-def lines_of(source: str | Path | Iterable[Item]) -> FileSource | Iterator[Line]:
+def lines_of(source: str | Path | FileSource | Iterable[Item]) -> FileSource | Iterator[Line]:
     """A path becomes a file source, anything else a stream of lines read once."""
+    if isinstance(source, FileSource):
+        return source
     if isinstance(source, str | Path):
         return FileSource(Path(source))
     return (line_of(position, item) for position, item in enumerate(source))
