@@ -1,41 +1,40 @@
 """[shell] Reads what aggregate must know besides its results: states, entries of jobs, watermarks.
 
 The order at an assignment is part of the proof: the committed mark was read before; then the high
-watermarks of job-state, jobs and results from a read_uncommitted handle (on a read_committed one
-they would be the last stable offset, which may lie before what a predecessor has committed); then
-both compacted topics up to them. From there ``jobs`` is followed live by plain assignment.
+watermarks of job-state, jobs and results as a read_uncommitted reader sees them (the last stable
+offset may lie before what a predecessor has committed); then both compacted topics up to them.
+From there ``jobs`` is followed live by plain assignment.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
 
 from streamer.clock import Clock
 from streamer.deadline import Deadline
+from streamer.emit.kafka_reader import Bounds, PartitionReader, bounds, read_up
 from streamer.errors import BrokerUnreachable, ConfigurationError
-from streamer.event.lane import Record
+from streamer.event.lane import Record, TopicPartition
 from streamer.event.topics import TopicNames
+from streamer.kafka_errors import when_asking
 
 _CALL_S: Final = 5.0
+_WATERMARK_S: Final = 1.0
+# An open transaction of a predecessor holds back the end until it times out (10 s, and the sweep).
 _RESTORE_MS: Final = 40_000
-_SLICE_S: Final = 0.05
-_TAKE: Final = 2_000
-_TAIL_TAKE: Final = 500
+_RETRY_S: Final = 0.2
+_TAIL_RECORDS: Final = 500
+_log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Restored:
     """What was found for one partition; both lists are in log order.
 
@@ -43,9 +42,9 @@ class Restored:
         watermark: high watermark of the results partition.
     """
 
-    states: list[Record]
-    entries: list[Record]
     watermark: int
+    states: list[Record] = field(default_factory=list)
+    entries: list[Record] = field(default_factory=list)
 
 
 class StateReader:
@@ -63,7 +62,7 @@ class StateReader:
         self, *, properties: Mapping[str, Any], names: TopicNames, lane: str, partitions: int,
         clock: Clock,
     ) -> None:  # fmt: skip
-        self._properties = properties
+        self._properties = dict(properties)
         self._results = names.results(lane)
         self._states = names.job_state(lane)
         self._jobs = names.jobs(lane)
@@ -72,9 +71,8 @@ class StateReader:
         )  # fmt: skip
         self._partitions = partitions
         self._clock = clock
-        self._raw: Consumer | None = None
-        self._reader: Consumer | None = None
-        self._tail: Consumer | None = None
+        self._asker: Consumer | None = None
+        self._tail = PartitionReader(properties)
         self._followed: set[int] = set()
 
     def start(self) -> None:
@@ -84,9 +82,15 @@ class StateReader:
             ConfigurationError: partition counts differ; the message names both.
             BrokerUnreachable: nothing answered.
         """
-        self._raw = self._consumer("read_uncommitted")
-        self._reader = self._consumer("read_committed")
-        self._tail = self._consumer("read_committed")
+        # Asks for watermarks only: as read_uncommitted they are not the last stable offset.
+        config = {
+            **self._properties,
+            "group.id": "streamer-reader",  # demanded by the client; nothing is ever committed
+            "isolation.level": "read_uncommitted",
+            "enable.auto.commit": False,
+        }
+        self._asker = Consumer(config, logger=_log)
+        self._tail.start({})
         for topic in self._co_partitioned:
             found = self._partition_count(topic)
             if found != self._partitions:
@@ -97,59 +101,36 @@ class StateReader:
 
     def _partition_count(self, topic: str) -> int:
         try:
-            metadata = _started(self._raw).list_topics(topic, timeout=_CALL_S).topics[topic]
+            metadata = self._required.list_topics(topic, timeout=_CALL_S).topics[topic]
         except KafkaException as error:
-            raise BrokerUnreachable(f"no metadata of {topic}: {error}") from error
+            raise when_asking(error, topic) from error
         if metadata.error is not None:
             raise ConfigurationError(f"topic {topic} is not there: run `streamer topics apply`")
         return len(metadata.partitions)
 
-    def _consumer(self, isolation: str) -> Consumer:
-        return Consumer(
-            {
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 1_000,
-                "fetch.wait.max.ms": 20,
-                "fetch.queue.backoff.ms": 10,
-                "queued.max.messages.kbytes": 4_096,
-                **self._properties,
-                # Never joined and never committed to; the client wants a name.
-                "group.id": f"streamer-reader-{uuid.uuid4().hex}",
-                "isolation.level": isolation,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "enable.partition.eof": True,
-            }
-        )
+    @property
+    def _required(self) -> Consumer:
+        if self._asker is None:
+            raise AssertionError("the reader is not started")
+        return self._asker
 
     def close(self) -> None:
         """Close the clients."""
-        for client in (self._raw, self._reader, self._tail):
-            if client is not None:
-                client.close()
-        self._raw = self._reader = self._tail = None
+        if self._asker is not None:
+            self._asker.close()
+            self._asker = None
+        self._tail.close()
         self._followed.clear()
-
-    # -- watermarks ------------------------------------------------------------------------
 
     def high_watermark(self, partition: int) -> int | None:
         """High watermark of a results partition, None when nobody answers in time."""
+        at = ClientPartition(self._results, partition)
         try:
-            return self._bounds(self._results, partition, 1.0)[1]
-        except BrokerUnreachable:
-            return None
-
-    def _bounds(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
-        at = TopicPartition(topic, partition)
-        try:
-            found = _started(self._raw).get_watermark_offsets(at, timeout=timeout_s, cached=False)
+            found = self._required.get_watermark_offsets(at, timeout=_WATERMARK_S, cached=False)
         except KafkaException as error:
-            raise BrokerUnreachable(f"no watermark of {topic}/{partition}: {error}") from error
-        if found is None:
-            raise BrokerUnreachable(f"no watermark of {topic}/{partition} in time")
-        low, high = found
-        return int(low), int(high)
+            _log.warning("no watermark", extra={"at": str(at), "error": str(error)})
+            return None
+        return None if found is None else int(found[1])
 
     # -- restore ---------------------------------------------------------------------------
 
@@ -160,72 +141,46 @@ class StateReader:
             BrokerUnreachable: not done in time.
         """
         deadline = Deadline.after(self._clock.monotonic_ns(), _RESTORE_MS)
-        pairs = [(topic, n) for topic in (self._states, self._jobs) for n in sorted(numbers)]
-        bounds = {pair: self._bounds_within(pair, deadline) for pair in pairs}
-        watermarks = {n: self._bounds_within((self._results, n), deadline)[1] for n in numbers}
-        found = self._read_up(bounds, deadline)
-        self._follow({n: bounds[self._jobs, n][1] for n in numbers})
-        return {
-            n: Restored(
-                states=found[self._states, n],
-                entries=found[self._jobs, n],
-                watermark=watermarks[n],
-            )
-            for n in numbers
+        found = self._bounds(numbers, deadline)
+        restored = {
+            n: Restored(watermark=found[TopicPartition(self._results, n)].high) for n in numbers
         }
+        ends = {at: each.high for at, each in found.items() if at.topic != self._results}
+        for records in read_up(
+            self._properties, dict.fromkeys(ends, 0), deadline=deadline, clock=self._clock,
+            ends=ends,
+        ):  # fmt: skip
+            for record in records:
+                one = restored[record.partition]
+                (one.states if record.topic == self._states else one.entries).append(record)
+        self._follow({n: found[TopicPartition(self._jobs, n)].high for n in numbers})
+        return restored
 
-    def _bounds_within(self, pair: tuple[str, int], deadline: Deadline) -> tuple[int, int]:
+    def _bounds(self, numbers: Collection[int], deadline: Deadline) -> dict[TopicPartition, Bounds]:
+        topics = (self._states, self._jobs, self._results)
+        asked = [TopicPartition(topic, n) for topic in topics for n in sorted(numbers)]
         while True:
             left_s = deadline.remaining_s(self._clock.monotonic_ns())
             try:
-                return self._bounds(*pair, min(_CALL_S, left_s))
+                return bounds(self._properties, asked, min(_CALL_S, left_s))
             except BrokerUnreachable:
                 if deadline.passed(self._clock.monotonic_ns()):
                     raise
-
-    def _read_up(
-        self, bounds: Mapping[tuple[str, int], tuple[int, int]], deadline: Deadline
-    ) -> dict[tuple[str, int], list[Record]]:
-        found: dict[tuple[str, int], list[Record]] = {pair: [] for pair in bounds}
-        ends = {pair: high for pair, (low, high) in bounds.items() if high > low}
-        reader = _started(self._reader)
-        reader.assign([TopicPartition(*pair, OFFSET_BEGINNING) for pair in ends])
-        try:
-            while ends:
-                for message in reader.consume(_TAKE, _SLICE_S):
-                    pair = (str(message.topic()), int(message.partition() or 0))
-                    at_end = _is_end(message)
-                    offset = int(message.offset() or 0)
-                    if not at_end and offset < bounds[pair][1]:
-                        found[pair].append(_record(message))
-                    elif pair in ends and at_end and offset >= ends[pair]:
-                        del ends[pair]
-                for at in reader.position([TopicPartition(*pair) for pair in ends]):
-                    if at.offset >= ends[at.topic, at.partition]:
-                        del ends[at.topic, at.partition]
-                if ends and deadline.passed(self._clock.monotonic_ns()):
-                    names = ", ".join(f"{topic}/{number}" for topic, number in ends)
-                    raise BrokerUnreachable(f"not read to the end in time: {names}")
-        finally:
-            reader.unassign()
-        return found
+                time.sleep(_RETRY_S)
 
     # -- following jobs --------------------------------------------------------------------
 
     def _follow(self, starts: Mapping[int, int]) -> None:
-        again = self._followed & starts.keys()
-        tail = _started(self._tail)
-        if again:
-            tail.incremental_unassign([TopicPartition(self._jobs, n) for n in again])
-        tail.incremental_assign([TopicPartition(self._jobs, n, at) for n, at in starts.items()])
+        self.forget(starts)
+        for number, offset in starts.items():
+            self._tail.add(TopicPartition(self._jobs, number), offset)
         self._followed |= starts.keys()
 
     def forget(self, numbers: Collection[int]) -> None:
         """Stop following these partitions."""
-        gone = self._followed & set(numbers)
-        if gone:
-            _started(self._tail).incremental_unassign([TopicPartition(self._jobs, n) for n in gone])
-            self._followed -= gone
+        for number in self._followed & set(numbers):
+            self._tail.remove(TopicPartition(self._jobs, number))
+            self._followed.remove(number)
 
     def followed(self) -> frozenset[int]:
         """Partitions whose ``jobs`` are followed."""
@@ -235,42 +190,6 @@ class StateReader:
         """What was appended to the followed partitions of ``jobs``; never waits."""
         found: dict[int, list[Record]] = {}
         if self._followed:
-            for message in _started(self._tail).consume(_TAIL_TAKE, 0.0):
-                number = message.partition()
-                if not _is_end(message) and number in self._followed:
-                    found.setdefault(number, []).append(_record(message))
+            for record in self._tail.poll(_TAIL_RECORDS, 0.0):
+                found.setdefault(record.partition, []).append(record)
         return found
-
-
-def _started(client: Consumer | None) -> Consumer:
-    if client is None:
-        raise AssertionError("the reader is not started")
-    return client
-
-
-def _is_end(message: Message) -> bool:
-    """Whether it is the end of a partition (or a passing trouble) instead of a record.
-
-    Raises:
-        ConfigurationError: the topic went away or may not be read.
-    """
-    error = message.error()
-    if error is None:
-        return False
-    lost = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    if error.code() in lost:
-        raise ConfigurationError(f"topic {message.topic()} cannot be read: {error.str()}")
-    return True
-
-
-def _record(message: Message) -> Record:
-    headers: Sequence[tuple[str, bytes | None]] = message.headers() or ()  # type: ignore[assignment]
-    return Record(
-        topic=str(message.topic()),
-        partition=int(message.partition() or 0),
-        offset=int(message.offset() or 0),
-        timestamp_ms=message.timestamp()[1],
-        key=message.key(),
-        value=message.value(),
-        headers={name: value or b"" for name, value in headers},
-    )

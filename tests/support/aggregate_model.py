@@ -138,15 +138,16 @@ class AggregateModel:
 
     def _mark_is_low_enough(self, job_id: str, told: Told) -> None:
         seen = self.seen.get(job_id, Seen())
+        letters = {letter.custom_id for letter in self.world.letters_of(job_id)}
+        assert not letters & seen.names, "a dead letter for a request that was answered"
         if seen.completion is not None:
             return
         mark = self.world.committed[self.world.partition_of(job_id)]
-        lost = {letter.custom_id for letter in self.world.letters_of(job_id)}
         for index in {row.index for _, row in told.rows if row.index >= seen.count}:
             first = told.first(index)
             assert first is not None
             offset, row = first
-            assert offset >= mark or row.custom_id in lost, "the mark passed a waiting row"
+            assert offset >= mark or row.custom_id in letters, "the mark passed a waiting row"
 
     def check_the_end(self) -> None:
         """After all was healed, read and every deadline has passed."""
