@@ -27,7 +27,7 @@ class Story:
         self.world = AggregateWorld(some_limits(PARTITIONS, fill_max=40))
         self.model = AggregateModel(self.world)
         self.sent: list[tuple[str, list[Row]]] = []
-        self.asked: list[tuple[int, int, Now]] = []
+        self.asked: list[tuple[int, int, Now, list[str]]] = []
         self.next_origin = 0
 
     def tick(self) -> None:
@@ -83,11 +83,12 @@ class Story:
         self.tick()
         for number in self.world.core.wants_watermark(self.world.now()):
             high = self.world.logs[TopicPartition(RESULTS, number)].end
-            self.asked.append((number, high, self.world.now()))
+            closable = self.model.closable(number)
+            self.asked.append((number, high, self.world.now(), closable))
 
     def answer(self) -> None:
-        for number, high, asked_at in self.asked:
-            self.model.answered(number, high, asked_at.wall_ms)
+        for number, high, asked_at, closable in self.asked:
+            self.model.answered(closable, high)
             self.world.core.watermark(number, high, asked_at)
         self.asked.clear()
 

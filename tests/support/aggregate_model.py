@@ -26,7 +26,7 @@ class Told:
     deadlines: list[int] = field(default_factory=list)
     opened_ms: int = 0
     cancelled: bool = False
-    # High watermarks that were answered at a time at which the job might have been closed.
+    # High watermark of the first question asked when the job might be closed, and answered.
     closable_from: int | None = None
 
     def first(self, index: int) -> tuple[int, Row] | None:
@@ -66,14 +66,22 @@ class AggregateModel:
             told.opened_ms = self.world.wall_ms
         return told
 
-    def answered(self, number: int, high: int, wall_ms: int) -> None:
-        """A high watermark was answered: which jobs may be closed from there?"""
+    def closable(self, number: int) -> list[str]:
+        """Jobs of a partition that a high watermark asked for now may close."""
         limits = self.world.limits.deadlines
+        found = []
         for job_id, told in self.told.items():
-            if self.world.partition_of(job_id) != number or told.closable_from is not None:
-                continue
             due = min([*told.deadlines, told.opened_ms + limits.default_ms]) + limits.grace_ms
-            if told.cancelled or wall_ms >= due:
+            is_due = told.cancelled or self.world.wall_ms >= due
+            if is_due and self.world.partition_of(job_id) == number:
+                found.append(job_id)
+        return found
+
+    def answered(self, job_ids: list[str], high: int) -> None:
+        """The high watermark that was asked for when these jobs were closable is answered."""
+        for job_id in job_ids:
+            told = self.told[job_id]
+            if told.closable_from is None:
                 told.closable_from = high
 
     def check(self) -> None:
