@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+# Linux hands out 32768 and above to outgoing connections, macOS 49152 and above.
+SERVER_PORTS = range(15_000, 32_000)
 _TRAMPOLINE = Path(__file__).with_name("die_with_parent.py")
 
 
@@ -90,15 +93,18 @@ def is_alive(pid: int, mark: str = "") -> bool:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that nothing listens on just now, all different."""
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind((host, 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
+    """Ports that nothing listens on just now, all different, below the ephemeral range.
+
+    A port of the ephemeral range may become the source port of any outgoing connection, even of
+    a client that calls this very port while its server restarts, and then stays taken.
+    """
+    found: list[int] = []
+    for port in random.SystemRandom().sample(SERVER_PORTS, k=len(SERVER_PORTS)):
+        if len(found) == count:
+            break
+        if is_free(port, host):
+            found.append(port)
+    return found
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
