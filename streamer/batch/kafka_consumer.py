@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
 
 from streamer.event.lane import Assignment, TopicPartition
 
@@ -67,3 +70,38 @@ def consumer_config(
         "session.timeout.ms": limits.session_timeout_ms,
         "heartbeat.interval.ms": limits.session_timeout_ms // 4,
     }
+
+
+def client_at(at: TopicPartition, offset: int = OFFSET_INVALID) -> ClientPartition:
+    """A partition in the client's form, with an offset where one is given."""
+    return ClientPartition(at.topic, at.partition, offset)
+
+
+def ours_of(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:
+    """Partitions of the client in our form."""
+    return [TopicPartition(p.topic, p.partition) for p in partitions]
+
+
+def pause(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+    """Stop fetching; what was fetched ahead is thrown away, the position stays."""
+    paused = [client_at(at) for at in partitions]
+    if paused:
+        consumer.pause(paused)
+
+
+def resume(consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+    """Fetch again, from the position; the first record may take a second."""
+    resumed = [client_at(at) for at in partitions]
+    if resumed:
+        consumer.resume(resumed)
+
+
+def seek(consumer: Consumer, at: TopicPartition, offset: int) -> None:
+    """Read from ``offset`` on, whatever was fetched before."""
+    target = client_at(at, offset)
+    try:
+        consumer.seek(target)
+    except KafkaException:
+        # Not being fetched yet: taken out and put back at the right place.
+        consumer.incremental_unassign([target])
+        consumer.incremental_assign([target])

@@ -10,20 +10,27 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from streamer.batch.kafka_consumer import SourceHooks, SourceLimits, consumer_config
+from streamer.batch.kafka_consumer import (
+    SourceHooks,
+    SourceLimits,
+    client_at,
+    consumer_config,
+    ours_of,
+    pause,
+    resume,
+    seek,
+)
 from streamer.batch.kafka_offsets import placements
 from streamer.batch.ownership import Ownership
 from streamer.batch.placement import Held, Placed
 from streamer.clock import Clock
 from streamer.errors import BrokerUnreachable, StreamerError
-from streamer.event.kafka_record import record_of
+from streamer.event.kafka_record import at_of, record_of
 from streamer.event.lane import Assignment, Record, TopicPartition
 from streamer.kafka_errors import ConsumerTrouble, consumer_trouble
-
-__all__ = ["KafkaSource", "SourceHooks", "SourceLimits"]
 
 _ASSIGN_S: Final = 2.0  # then the partition is held and asked about again, others go on
 _REWIND_S: Final = 5.0
@@ -82,22 +89,24 @@ class KafkaSource:
         """
         if self._quiet:
             self._quiet = False
-            self._resume(self._mine.owned())
+            resume(self._required, self._mine.owned())
         taken = self._take(records_max, timeout_s)
         take = self._mine.take
         records = [
-            record_of(message) for at, epoch, message in taken if take(at, epoch, message.offset())
+            record_of(message)
+            for at, epoch, message in taken
+            if take(at, epoch, message.offset() or 0)
         ]
         if self._mine.retry_due(self._clock.monotonic_ns()):
             self._retry_held()
         return records
 
-    def keep_alive(self) -> None:
+    def keep_alive(self, timeout_s: float = 0.0) -> None:
         """Serve the group without taking records: everything is paused until the next poll."""
         if not self._quiet:
             self._quiet = True
-            self._pause(self._mine.owned())
-        for at, _, _ in self._take(1, 0.0):
+            pause(self._required, self._mine.owned())
+        for at, _, _ in self._take(1, timeout_s):
             self._mine.misplace(at)
 
     def rewind(self, partitions: Collection[TopicPartition]) -> list[Assignment]:
@@ -132,7 +141,7 @@ class KafkaSource:
         Left out: partitions of which nothing was read since they were placed (their position is
         where they were placed), and misplaced ones.
         """
-        asked = [_at(at) for at in self._mine.moved()]
+        asked = [client_at(at) for at in self._mine.moved()]
         found = self._required.position(asked) if asked else []
         return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
@@ -175,7 +184,7 @@ class KafkaSource:
             if error is not None:
                 self._trouble(error, message)
                 continue
-            at = TopicPartition(message.topic(), message.partition())
+            at = at_of(message)
             epoch = self._mine.stamp(at)
             if epoch is not None:
                 taken.append((at, epoch, message))
@@ -186,7 +195,7 @@ class KafkaSource:
         if trouble is ConsumerTrouble.FATAL:
             raise StreamerError(f"the consumer is dead: {error.name()}")
         if trouble is ConsumerTrouble.NO_POSITION and topic is not None:
-            at = TopicPartition(topic, message.partition())
+            at = at_of(message)
             if self._mine.stamp(at) is not None:
                 self._hold(at, Held("the position is outside the log", is_gap=True))
                 self._listener.on_lost([at])
@@ -200,20 +209,23 @@ class KafkaSource:
     # -- assignment ------------------------------------------------------------------------
 
     def _assigned(self, consumer: Consumer, partitions: Sequence[ClientPartition]) -> None:
-        found = placements(consumer, _ours(partitions), _ASSIGN_S)
+        found = placements(consumer, ours_of(partitions), _ASSIGN_S)
         consumer.incremental_assign(
-            [_at(at, p.offset if isinstance(p, Placed) else OFFSET_END) for at, p in found.items()]
+            [
+                client_at(at, p.offset if isinstance(p, Placed) else OFFSET_END)
+                for at, p in found.items()
+            ]
         )
         self._joined = True
-        assignments = self._settle(found, seek=False)
+        assignments = self._settle(found, move=False)
         if self._quiet:
-            self._pause(assignment.at for assignment in assignments)
+            pause(consumer, [assignment.at for assignment in assignments])
         _log.info("assigned", extra={"partitions": len(found), "placed": len(assignments)})
         self._listener.on_assigned(assignments)
 
     def _revoked(self, consumer: Consumer, partitions: Sequence[ClientPartition]) -> None:
         del consumer
-        ours = _ours(partitions)
+        ours = ours_of(partitions)
         try:
             self._listener.on_revoked(self._mine.owned_of(ours))
         finally:
@@ -222,7 +234,7 @@ class KafkaSource:
 
     def _lost(self, consumer: Consumer, partitions: Sequence[ClientPartition]) -> None:
         del consumer
-        ours = _ours(partitions)
+        ours = ours_of(partitions)
         owned = self._mine.owned_of(ours)
         self._mine.forget(ours)
         _log.warning("lost", extra={"partitions": len(ours)})
@@ -233,20 +245,20 @@ class KafkaSource:
         found = placements(self._required, held, _ASSIGN_S, check_start=True)
         assignments = self._settle(found)
         if assignments:
-            self._resume(assignment.at for assignment in assignments)
+            resume(self._required, [assignment.at for assignment in assignments])
             _log.info("placed after all", extra={"partitions": len(assignments)})
             self._listener.on_assigned(assignments)
 
     def _settle(
-        self, found: Mapping[TopicPartition, Placed | Held], *, seek: bool = True
+        self, found: Mapping[TopicPartition, Placed | Held], *, move: bool = True
     ) -> list[Assignment]:
         assignments = []
         for at, placement in found.items():
             if isinstance(placement, Held):
                 self._hold(at, placement)
                 continue
-            if seek:
-                self._seek(at, placement.offset)
+            if move:
+                seek(self._required, at, placement.offset)
             assignments.append(self._mine.own(at, placement))
         return assignments
 
@@ -254,7 +266,7 @@ class KafkaSource:
         if self._mine.hold(at, held, self._clock.monotonic_ns()):
             level = logging.ERROR if held.is_gap else logging.WARNING
             _log.log(level, "partition held", extra={"at": tuple(at), "reason": held.reason})
-        self._pause([at])
+        pause(self._required, [at])
 
     # -- the client ------------------------------------------------------------------------
 
@@ -269,25 +281,6 @@ class KafkaSource:
         if self._hooks is None:
             raise StreamerError("the source is not started")
         return self._hooks
-
-    def _seek(self, at: TopicPartition, offset: int) -> None:
-        target = _at(at, offset)
-        try:
-            self._required.seek(target)
-        except KafkaException:
-            # Not being fetched yet: taken out and put back at the right place.
-            self._required.incremental_unassign([target])
-            self._required.incremental_assign([target])
-
-    def _pause(self, partitions: Iterable[TopicPartition]) -> None:
-        paused = [_at(at) for at in partitions]
-        if paused:
-            self._required.pause(paused)
-
-    def _resume(self, partitions: Iterable[TopicPartition]) -> None:
-        resumed = [_at(at) for at in partitions]
-        if resumed:
-            self._required.resume(resumed)
 
     def _guarded(
         self, callback: Callable[[Consumer, Sequence[ClientPartition]], None]
@@ -306,11 +299,3 @@ class KafkaSource:
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised
-
-
-def _at(at: TopicPartition, *offset: int) -> ClientPartition:
-    return ClientPartition(at.topic, at.partition, *offset)
-
-
-def _ours(partitions: Sequence[ClientPartition]) -> list[TopicPartition]:
-    return [TopicPartition(p.topic, p.partition) for p in partitions]

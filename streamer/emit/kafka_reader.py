@@ -10,22 +10,28 @@ reports a higher one.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from streamer.clock import Clock
 from streamer.deadline import Deadline
 from streamer.errors import BrokerUnreachable, StreamerError
-from streamer.event.kafka_record import record_of
+from streamer.event.kafka_record import at_of, record_of
 from streamer.event.lane import Record, TopicPartition
 from streamer.kafka_errors import ConsumerTrouble, consumer_trouble, is_end, when_asking
 
 _log = logging.getLogger(__name__)
+_EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _CHUNK: Final = 1_000
+_ASK_S: Final = 5.0
+_ASK_AGAIN_S: Final = 0.1
 
 
 class Bounds(NamedTuple):
@@ -36,7 +42,11 @@ class Bounds(NamedTuple):
 
 
 def bounds(
-    properties: Mapping[str, Any], partitions: Collection[TopicPartition], timeout_s: float
+    properties: Mapping[str, Any],
+    partitions: Collection[TopicPartition],
+    *,
+    deadline: Deadline,
+    clock: Clock,
 ) -> dict[TopicPartition, Bounds]:
     """Log start and read_uncommitted high watermark of each partition.
 
@@ -45,25 +55,36 @@ def bounds(
         ConfigurationError: a topic or partition does not exist, or it may not be read.
     """
     admin = AdminClient({**properties}, logger=_log)
-    asked = [ClientPartition(at.topic, at.partition) for at in partitions]
+    while True:
+        try:
+            lows = _offsets(admin, partitions, _EARLIEST)
+            highs = _offsets(admin, partitions, _LATEST)
+        except BrokerUnreachable:
+            # A topic made a moment ago has no leader yet that all brokers know.
+            if deadline.passed(clock.monotonic_ns()):
+                raise
+        else:
+            return {at: Bounds(lows[at], highs[at]) for at in partitions}
+        threading.Event().wait(_ASK_AGAIN_S)
+
+
+def _offsets(
+    admin: AdminClient, partitions: Collection[TopicPartition], spec: OffsetSpec
+) -> dict[TopicPartition, int]:
+    asked = {at: ClientPartition(at.topic, at.partition) for at in partitions}
     if not asked:
         return {}
-    ends = [
-        admin.list_offsets(
-            {partition: spec for partition in asked},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=timeout_s,
-        )
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
-    ]
+    answers = admin.list_offsets(
+        dict.fromkeys(asked.values(), spec),
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        request_timeout=_ASK_S,
+    )
     found = {}
-    for partition in asked:
-        at = TopicPartition(partition.topic, partition.partition)
+    for at, partition in asked.items():
         try:
-            low, high = (end[partition].result(timeout_s + 1.0).offset for end in ends)
+            found[at] = int(answers[partition].result(_ASK_S + 1.0).offset)
         except KafkaException as error:
             raise when_asking(error, f"{at.topic}-{at.partition}") from error
-        found[at] = Bounds(low, high)
     return found
 
 
@@ -140,15 +161,15 @@ class PartitionReader:
         return self._client
 
     def _taken(self, message: Message) -> Record | None:
-        at, error = TopicPartition(message.topic(), message.partition()), message.error()
+        at, error, offset = at_of(message), message.error(), message.offset() or 0
         if error is None:
             if at not in self._positions:
                 return None
-            self._positions[at] = message.offset() + 1
+            self._positions[at] = offset + 1
             return record_of(message)
         if is_end(error):
             if at in self._positions:
-                self._positions[at] = max(self._positions[at], message.offset())
+                self._positions[at] = max(self._positions[at], offset)
             return None
         trouble = consumer_trouble(error)
         if trouble in (ConsumerTrouble.FATAL, ConsumerTrouble.NO_POSITION):
@@ -180,7 +201,7 @@ def read_up(
         BrokerUnreachable: not read by the deadline (an open transaction holds back the end until
             it times out: allow for that).
     """
-    found = bounds(properties, starts, deadline.remaining_s(clock.monotonic_ns()))
+    found = bounds(properties, starts, deadline=deadline, clock=clock)
     goals = {at: found[at].high if ends is None else ends[at] for at in starts}
     reading = {at: max(start, found[at].low) for at, start in starts.items()}
     reading = {at: start for at, start in reading.items() if start < goals[at]}

@@ -20,16 +20,16 @@ from confluent_kafka import KafkaException
 from streamer.clock import Clock
 from streamer.deadline import Deadline
 from streamer.emit.kafka_producer import TransactionalProducer
+from streamer.emit.kafka_targets import Targets
 from streamer.emit.ring import FenceRule, Ring
 from streamer.errors import (
     BrokerUnreachable,
-    ConfigurationError,
     ProducerFenced,
     StreamerError,
     TransactionAborted,
     TransactionUnknown,
 )
-from streamer.event.lane import EmitPlan, TopicPartition
+from streamer.event.lane import EmitPlan
 from streamer.kafka_errors import during_init, error_of, is_resumable
 
 _INIT_S: Final = 5.0
@@ -107,7 +107,6 @@ class ProducerRing:
         self._ring = Ring(limits.producers)
         self._fence = FenceRule(timeout_ns=limits.transaction_timeout_ms * 1_000_000)
         self._closing = threading.Event()
-        self._partitions: dict[str, int] = {}
         self._producers = [
             TransactionalProducer(
                 properties=properties,
@@ -118,6 +117,12 @@ class ProducerRing:
             )
             for k in range(limits.producers)
         ]
+        self._targets = Targets(
+            ask=lambda topic: self._producers[0].partition_count(topic, _ASK_S),
+            missing_ms=limits.missing_topic_ms,
+            closing=self._closing,
+            clock=clock,
+        )
 
     def start(self, deadline: Deadline) -> None:
         """Build and initialise every producer; must be done before the first consume.
@@ -147,7 +152,7 @@ class ProducerRing:
         if len(targets) > self._limits.partitions_max:
             raise AssertionError(f"the plan touches {len(targets)} partitions")
         index = self._acquire()
-        if index is None or not self._targets_exist(index, targets):
+        if index is None or not self._targets.exist(targets):
             return Outcome.ABORTED
         began_ns = self._clock.monotonic_ns()
         self._ring.begin(index)
@@ -274,28 +279,3 @@ class ProducerRing:
             else:
                 return True
         return False
-
-    def _targets_exist(self, index: int, targets: set[TopicPartition]) -> bool:
-        """Check before begin: a wrong partition would abort this transaction for ever."""
-        deadline = Deadline.after(self._clock.monotonic_ns(), self._limits.missing_topic_ms)
-        for at in targets:
-            while not 0 <= at.partition < self._partitions.get(at.topic, 0):
-                if self._closing.is_set():
-                    return False
-                try:
-                    self._partitions[at.topic] = self._producers[index].partition_count(
-                        at.topic, _ASK_S
-                    )
-                except KafkaException as error:
-                    _log.warning("no metadata", extra={"error": error_of(error).name()})
-                    self._closing.wait(0.5)
-                    continue
-                if 0 <= at.partition < self._partitions[at.topic]:
-                    break
-                if deadline.passed(self._clock.monotonic_ns()):
-                    raise ConfigurationError(
-                        f"topic {at.topic} has {self._partitions[at.topic]} partitions, "
-                        f"so partition {at.partition} cannot be written: see topics check"
-                    )
-                self._closing.wait(0.2)
-        return True

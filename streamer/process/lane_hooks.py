@@ -80,9 +80,25 @@ class LoopLimits:
     idle_poll_ms: float = 50.0
     records_max: int = 1_000
     revoke_ms: int = 10_000
-    silent_ms: int = 2_000
+    silent_ms: int = 4_000
 
     @classmethod
     def for_lane(cls, lane: str) -> LoopLimits:
         """Fast looks again after 1 ms, bulk after 5 ms."""
         return cls(busy_poll_ms=1.0 if lane == "fast" else 5.0)
+
+    def wait_s(self, *, busy: bool, wake_ns: int | None, now_ns: int) -> float:
+        """How long the next poll may wait.
+
+        Args:
+            busy: a plan or work is in flight.
+            wake_ns: when the core may have something without a delivery, None = never.
+            now_ns: monotonic.
+        """
+        if busy:
+            return self.busy_poll_ms / 1_000
+        wait_ms = self.idle_poll_ms
+        if wake_ns is not None:
+            # A wake time that has passed without a plan must not make the loop spin.
+            wait_ms = min(wait_ms, max(self.busy_poll_ms, (wake_ns - now_ns) / 1e6))
+        return wait_ms / 1_000

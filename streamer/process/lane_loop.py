@@ -18,7 +18,6 @@ from streamer.batch.kafka_source import KafkaSource
 from streamer.clock import Clock
 from streamer.deadline import Deadline
 from streamer.emit.kafka_ring import Outcome, ProducerRing
-from streamer.errors import BrokerUnreachable, StreamerError
 from streamer.event.lane import (
     Assignment,
     EmitPlan,
@@ -28,19 +27,15 @@ from streamer.event.lane import (
     TopicPartition,
 )
 from streamer.process.commit_thread import CommitThread
+from streamer.process.crash_points import no_crash
+from streamer.process.custody import Custody
 from streamer.process.lane_hooks import LaneHooks, LoopLimits, LoopObserver, NoHooks, NoObserver
 
 _STUCK_NS: Final = 5_000_000_000
 _START_MS: Final = 60_000
-_RETRY_NS: Final = 500_000_000
-_FAILURES_MAX: Final = 30  # in a row: about 25 s of back-off, then the process restarts
 _log = logging.getLogger(__name__)
 
-__all__ = ["LaneHooks", "LaneLoop", "LoopLimits", "LoopObserver", "NoHooks", "NoObserver"]
-
-
-def _nothing(point: str) -> None:
-    del point
+__all__ = ["LaneHooks", "LaneLoop", "LoopLimits", "NoHooks"]
 
 
 class LaneLoop:
@@ -69,7 +64,7 @@ class LaneLoop:
         hooks: LaneHooks,
         limits: LoopLimits | None = None,
         observer: LoopObserver | None = None,
-        crash: Callable[[str], None] = _nothing,
+        crash: Callable[[str], None] = no_crash,
     ) -> None:
         self.name = name
         self.failure: BaseException | None = None
@@ -86,15 +81,13 @@ class LaneLoop:
         self._commit = CommitThread(name=name, ring=ring, clock=clock)
         self._thread = threading.Thread(target=self._run, name=f"{name}-owner", daemon=True)
         self._stopping = threading.Event()
-        self._stop_deadline: Deadline | None = None
+        self._stop_deadline = Deadline(1 << 63)  # never
         self._running = False
         self._moved_ns = 0
         self._polled_ns = 0
         self._unsent: EmitPlan | None = None  # waits for group metadata
         self._orphaned = False  # the plan inside covers what is no longer ours
-        self._rewind_at_ns: int | None = None  # when to read the committed offsets again
-        self._failures = 0
-        self._known: set[TopicPartition] = set()  # what the core was given and not asked back
+        self._custody = Custody(name=name, core=core, source=source, hooks=hooks, clock=clock)
 
     # -- from any thread -------------------------------------------------------------------
 
@@ -108,8 +101,7 @@ class LaneLoop:
         May be called again with an earlier deadline to hurry. Returns whether all that was in
         flight was emitted and the threads ended; what was not will be delivered again.
         """
-        self._stop_deadline = deadline
-        self._stopping.set()
+        self.hurry(deadline)
         # Leaving the group and closing the client come after the drain.
         self._thread.join(deadline.remaining_s(self._clock.monotonic_ns()) + 5.0)
         return self.drained and not self._thread.is_alive()
@@ -153,11 +145,11 @@ class LaneLoop:
         self._moved_ns = now.mono_ns
         in_flight = self._hooks.pump(now)
         self._collect()
-        if self._rewind_at_ns is not None:
-            self._rewind(now)
-        else:
+        if not self._custody.rewinding:
             self._offer(now)
-        room = self._core.room(now) if self._rewind_at_ns is None else 0
+        elif not self._commit.busy:
+            self._rewind(now)
+        room = 0 if self._custody.rewinding else self._core.room(now)
         wait_s = self._wait_s(now, in_flight)
         if room > 0:
             self._poll(min(room, self._limits.records_max), wait_s)
@@ -167,13 +159,13 @@ class LaneLoop:
     def _poll(self, records_max: int, wait_s: float) -> None:
         records = self._source.poll(records_max, wait_s)
         self._polled_ns = self._clock.monotonic_ns()
-        if records and self._rewind_at_ns is None:
+        if records and not self._custody.rewinding:
             self._crash("after_poll")
             self._core.deliver(records, self._now())
             self._observer.polled(len(records))
         if self._source.misplaced():
             self._give_up("records came out of order")
-        elif self._follower is not None and self._rewind_at_ns is None:
+        elif self._follower is not None and not self._custody.rewinding:
             for at, position in self._source.positions().items():
                 self._follower.position(at, position)
 
@@ -188,17 +180,10 @@ class LaneLoop:
             self._polled_ns = self._clock.monotonic_ns()
 
     def _wait_s(self, now: Now, in_flight: bool) -> float:
-        if in_flight or self._commit.busy or self._unsent is not None:
-            return self._limits.busy_poll_ms / 1_000
-        longest_ns = int(self._limits.idle_poll_ms * 1_000_000)
-        wake_ns = self._core.wake_at(now)
-        if self._rewind_at_ns is not None:
-            wake_ns = self._rewind_at_ns
-        if wake_ns is not None:
-            # A wake time that has passed without a plan must not make the loop spin.
-            shortest_ns = int(self._limits.busy_poll_ms * 1_000_000)
-            longest_ns = min(longest_ns, max(shortest_ns, wake_ns - now.mono_ns))
-        return longest_ns / 1e9
+        busy = in_flight or self._commit.busy or self._unsent is not None
+        rewind_ns = self._custody.rewind_at_ns
+        wake_ns = self._core.wake_at(now) if rewind_ns is None else rewind_ns
+        return self._limits.wait_s(busy=busy, wake_ns=wake_ns, now_ns=now.mono_ns)
 
     # -- emission --------------------------------------------------------------------------
 
@@ -227,61 +212,31 @@ class LaneLoop:
             self._give_up(f"emission ended {ended.outcome.value}")
             return
         now, plan = self._now(), ended.plan
-        self._failures = 0
+        self._custody.succeeded()
         self._hooks.settled(plan, now)
         self._core.settled(plan, now)
 
     def _give_up(self, reason: str) -> None:
-        """Forget everything and read again from the committed offsets, with growing pauses."""
-        self._failures += 1
-        if self._failures > _FAILURES_MAX:
-            raise StreamerError(f"{self.name}: {self._failures} failures in a row: {reason}")
-        _log.warning("giving up what is held", extra={"loop": self.name, "reason": reason})
-        now = self._now()
         self._unsent = None
-        self._take_away(self._known)
-        pause_ns = 0 if self._failures <= 2 else min(self._failures * 50, 1_000) * 1_000_000
-        self._rewind_at_ns = now.mono_ns + pause_ns
+        self._custody.give_up(reason)
 
     def _rewind(self, now: Now) -> None:
-        if self._rewind_at_ns is None or now.mono_ns < self._rewind_at_ns or self._commit.busy:
-            return
-        try:
-            assignments = self._source.rewind(self._source.owned())
-        except BrokerUnreachable as error:
-            _log.warning("cannot rewind yet", extra={"loop": self.name, "error": str(error)})
-            self._rewind_at_ns = self._clock.monotonic_ns() + _RETRY_NS
-            return
-        self._rewind_at_ns = None
-        self._observer.rewound(len(assignments))
-        self._take_over(assignments)
-
-    def _take_over(self, assignments: Sequence[Assignment]) -> None:
-        if assignments:
-            now = self._now()
-            self._take_away([assignment.at for assignment in assignments])
-            self._hooks.assigned(assignments, now)
-            self._core.assigned(assignments, now)
-            self._known.update(assignment.at for assignment in assignments)
-
-    def _take_away(self, partitions: Collection[TopicPartition]) -> None:
-        gone = self._known.intersection(partitions)
-        if gone:
-            self._core.revoked(gone, self._now())
-            self._known -= gone
+        partitions = self._custody.rewind(now)
+        if partitions is not None:
+            self._observer.rewound(partitions)
 
     # -- rebalance callbacks, inside poll --------------------------------------------------
 
     def on_assigned(self, assignments: Sequence[Assignment]) -> None:
         """See :class:`streamer.batch.kafka_source.SourceHooks`."""
-        self._take_over(assignments)
+        self._custody.lend(assignments)
 
     def on_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Join the commit thread, emit the finished prefix, forget the partitions."""
         deadline = self._revoke_deadline()
         self._hooks.pump(self._now())
         self._join(deadline)
-        while not self._commit.busy and self._rewind_at_ns is None:
+        while not (self._commit.busy or self._custody.rewinding):
             if deadline.passed(self._clock.monotonic_ns()) or not self._offer(
                 self._now(), final=True
             ):
@@ -301,43 +256,34 @@ class LaneLoop:
     def _forget(self, partitions: Collection[TopicPartition]) -> None:
         if self._commit.busy:
             self._orphaned = True
-        self._take_away(partitions)
+        self._custody.take_back(partitions)
         if self._unsent is not None:
             self._give_up("no group metadata")
 
     def _revoke_deadline(self) -> Deadline:
         deadline = Deadline.after(self._clock.monotonic_ns(), self._limits.revoke_ms)
-        if self._stop_deadline is not None and self._stop_deadline.at_ns < deadline.at_ns:
-            return self._stop_deadline
-        return deadline
+        return min(deadline, self._stop_deadline, key=lambda each: each.at_ns)
 
     # -- stopping --------------------------------------------------------------------------
 
     def _drain(self) -> bool:
-        while not self._deadline_passed():
+        while not self._stop_deadline.passed(self._clock.monotonic_ns()):
             now = self._now()
             self._moved_ns = now.mono_ns
             in_flight = self._hooks.pump(now)
             self._collect()
-            if self._rewind_at_ns is not None:
+            if self._custody.rewinding:
                 return True  # everything is forgotten: the committed offsets are the truth
             offered = self._offer(now, final=True)
             if not (in_flight or offered or self._commit.busy or self._unsent):
                 return True
-            self._source.keep_alive()
-            self._collect(self._limits.busy_poll_ms / 1_000)
-            if in_flight and not self._commit.busy:
-                threading.Event().wait(self._limits.busy_poll_ms / 1_000)
+            self._source.keep_alive(self._limits.busy_poll_ms / 1_000)
         return False
-
-    def _deadline_passed(self) -> bool:
-        deadline = self._stop_deadline
-        return deadline is None or deadline.passed(self._clock.monotonic_ns())
 
     def _leave(self) -> None:
         if self.failure is not None:
             # Nothing more may be emitted: the revoke hook finds everything given up.
-            self._rewind_at_ns = self._clock.monotonic_ns()
+            self._custody.rewind_at_ns = self._clock.monotonic_ns()
             self._stop_deadline = Deadline(self._clock.monotonic_ns())
         try:
             self._source.close()

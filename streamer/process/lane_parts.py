@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamer.batch.kafka_source import KafkaSource, SourceLimits
+from streamer.batch.kafka_consumer import SourceLimits
+from streamer.batch.kafka_source import KafkaSource
 from streamer.emit.kafka_ring import ProducerRing, RingLimits
 from streamer.event.lane import LaneCore
 from streamer.process.crash_points import crash_points

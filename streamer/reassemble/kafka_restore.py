@@ -9,7 +9,6 @@ From there ``jobs`` is followed live by plain assignment.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,7 +19,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from streamer.clock import Clock
 from streamer.deadline import Deadline
 from streamer.emit.kafka_reader import Bounds, PartitionReader, bounds, read_up
-from streamer.errors import BrokerUnreachable, ConfigurationError
+from streamer.errors import ConfigurationError
 from streamer.event.lane import Record, TopicPartition
 from streamer.event.topics import TopicNames
 from streamer.kafka_errors import when_asking
@@ -29,7 +28,6 @@ _CALL_S: Final = 5.0
 _WATERMARK_S: Final = 1.0
 # An open transaction of a predecessor holds back the end until it times out (10 s, and the sweep).
 _RESTORE_MS: Final = 40_000
-_RETRY_S: Final = 0.2
 _TAIL_RECORDS: Final = 500
 _log = logging.getLogger(__name__)
 
@@ -159,14 +157,7 @@ class StateReader:
     def _bounds(self, numbers: Collection[int], deadline: Deadline) -> dict[TopicPartition, Bounds]:
         topics = (self._states, self._jobs, self._results)
         asked = [TopicPartition(topic, n) for topic in topics for n in sorted(numbers)]
-        while True:
-            left_s = deadline.remaining_s(self._clock.monotonic_ns())
-            try:
-                return bounds(self._properties, asked, min(_CALL_S, left_s))
-            except BrokerUnreachable:
-                if deadline.passed(self._clock.monotonic_ns()):
-                    raise
-                time.sleep(_RETRY_S)
+        return bounds(self._properties, asked, deadline=deadline, clock=self._clock)
 
     # -- following jobs --------------------------------------------------------------------
 

@@ -178,7 +178,6 @@ def test_two_processes_with_one_slot_do_not_fence_each_other_for_ever(world: Wor
 
 def test_a_wrong_target_is_refused_before_the_transaction_begins(world: World) -> None:
     ring = world.ring()
-    ring._partitions[world.out] = 2
     wrong = world.plan(b"x", 1, partition=2)
     missing = world.plan(b"x", 1, topic=f"{world.prefix}nowhere")
     metadata = world.group.consumer_group_metadata()

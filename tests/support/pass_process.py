@@ -8,7 +8,8 @@ import signal
 import sys
 import threading
 
-from streamer.batch.kafka_source import KafkaSource, SourceLimits
+from streamer.batch.kafka_consumer import SourceLimits
+from streamer.batch.kafka_source import KafkaSource
 from streamer.clock import SystemClock
 from streamer.deadline import Deadline
 from streamer.emit.kafka_ring import ProducerRing, RingLimits
