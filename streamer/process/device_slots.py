@@ -31,8 +31,10 @@ from streamer.process.slot_pieces import Flight, Piece, after_failure, item_fail
 
 LANES = ("fast", "bulk")
 _PRIORITY = {"fast": PRIORITY_FAST, "bulk": PRIORITY_BULK}
-# While a batch runs, a new fast batch is noticed at the next poll: this is its longest wait.
-_POLL_S = 0.001
+# While an instance is idle a new batch must be noticed at once; while all are busy nothing can
+# start before news come, and those end the wait.
+_POLL_IDLE_S = 0.001
+_POLL_BUSY_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,8 @@ class DeviceSlots:
                 return
         self._launch_ready()
         if self._running:
-            for outcome in self._engine.poll(_POLL_S):
+            idle = self._engine.capacity().idle > 0
+            for outcome in self._engine.poll(_POLL_IDLE_S if idle else _POLL_BUSY_S):
                 self._drain(outcome)
 
     def _head(self) -> Piece | None:

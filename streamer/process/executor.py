@@ -19,7 +19,8 @@ from streamer.event.lane import Assignment, EmitPlan, Now
 from streamer.infer.engine import Engine
 from streamer.infer.launch import Launch, News
 from streamer.process.device_slots import LANES, DeviceSlots, Slots
-from streamer.process.worker_core import WorkerCore, ended_with
+from streamer.process.work_plan import ended_with
+from streamer.process.worker_core import WorkerCore
 
 # Bulk batches stay short for this long after the last fast one.
 _FAST_PRESENT_NS = 2_000_000_000

@@ -84,6 +84,7 @@ def worker_limits(settings: Settings, *, lane: str, worker: str) -> WorkerLimits
         worker=worker,
         emit=EmitLimits(
             record_bytes_max=work.result_bytes,
+            reply_bytes_max=settings.route.max_record_bytes,
             results=partitions, replies=partitions, dead_letters=partitions,
         ),
         outbox=OutboxLimits(),

@@ -12,18 +12,17 @@ strict order and small batches until its offset moves. Pure: time is an argument
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from streamer.batch.limits import Budget
-from streamer.emit.offset_metadata import OffsetMetadata, at_assignment, encode_metadata
-from streamer.emit.outbox import Cut, Outbox, finished
+from streamer.emit.offset_metadata import OffsetMetadata, at_assignment
+from streamer.emit.outbox import Outbox, finished
 from streamer.emit.results import dead_letter_record, output_records
 from streamer.errors import Undecodable
 from streamer.event import codes
-from streamer.event.lane import Assignment, EmitPlan, Now, OffsetMark, Record, TopicPartition
+from streamer.event.lane import Assignment, EmitPlan, Now, Record, TopicPartition
 from streamer.event.topics import TopicNames
 from streamer.infer.launch import Launch, News
 from streamer.process.held_record import Held, Owned, news_by_member
@@ -35,15 +34,8 @@ from streamer.process.work_intake import (
     undecodable_letter,
     without_late,
 )
+from streamer.process.work_plan import WorkToken, work_plan
 from streamer.process.worker_limits import ServedModel, WorkerLimits
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    """What a plan covers: a cut of the outbox, and partitions (with epochs) to seal."""
-
-    cut: Cut | None
-    seals: Mapping[TopicPartition, int]
 
 
 class WorkerCore:
@@ -121,20 +113,14 @@ class WorkerCore:
         if cut is None and not fresh:
             return None
         self._planned = True
-        offsets: dict[TopicPartition, OffsetMark] = {}
-        for at in fresh:
-            metadata = self._owned[at].metadata
-            offsets[at] = OffsetMark(metadata.offset, encode_metadata(metadata))
-        if cut is not None:
-            offsets |= {at: OffsetMark(offset) for at, offset in cut.offsets.items()}
-        seals = {at: self._epoch(at) for at in fresh}
-        return EmitPlan(() if cut is None else cut.records, offsets, _Token(cut, seals))
+        attempts = {at: self._owned[at].metadata for at in fresh}
+        return work_plan(cut, attempts, {at: self._epoch(at) for at in fresh})
 
     def settled(self, plan: EmitPlan, now: Now) -> None:
         """See :class:`streamer.event.lane.LaneCore`."""
         self._planned = False
         token = plan.token
-        assert isinstance(token, _Token)
+        assert isinstance(token, WorkToken)
         for at, epoch in token.seals.items():
             if self._outbox.epoch(at) == epoch:
                 self._seal(at, now)
@@ -298,10 +284,3 @@ class WorkerCore:
         epoch = self._outbox.epoch(at)
         assert epoch is not None, "a partition that is not ours"
         return epoch
-
-
-def ended_with(plan: EmitPlan) -> dict[str, int]:
-    """Items that end when the plan is committed, by state."""
-    assert isinstance(plan.token, _Token)
-    counts = () if plan.token.cut is None else plan.token.cut.counts
-    return dict(zip(codes.STATUSES, counts, strict=False))

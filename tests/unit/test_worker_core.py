@@ -10,7 +10,8 @@ from streamer.event import codes, wire
 from streamer.event.lane import Assignment, EmitPlan
 from streamer.event.records import ResultRecord
 from streamer.infer.launch import News
-from streamer.process.worker_core import WorkerCore, ended_with
+from streamer.process.work_plan import ended_with
+from streamer.process.worker_core import WorkerCore
 from tests.support.work_builders import (
     MODEL,
     NAMES,
