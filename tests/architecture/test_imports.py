@@ -20,7 +20,7 @@ ORDER = (
 )  # fmt: skip
 SHELL_PREFIXES = (
     "kafka_", "torch_", "hf_", "redis_", "object_", "file_", "http_", "prometheus_", "otel_",
-    "json_",
+    "json_", "thread_",
 )  # fmt: skip
 SHELL_PLACES = {"process", "cli", "stack", "client", "demo", "__main__", "settings", "clock"}
 IMPURE = {
