@@ -15,6 +15,7 @@ from streamer.reassemble.aggregator_core import AggregatorCore
 from streamer.reassemble.deadlines import DeadlineLimits
 from streamer.reassemble.kafka_restore import StateReader
 from streamer.reassemble.partition import AggregatorLimits
+from streamer.reassemble.resequencer import JOB_COUNTS
 from streamer.reassemble.runs import RunLimits
 from streamer.settings import AggregateSettings, Settings, client_properties
 from streamer.telemetry.prometheus_metrics import Metrics
@@ -130,5 +131,6 @@ class AggregateHooks:
         del plan, now
         counts = self._core.tally.as_dict()
         for name, count in counts.items():
-            self._metrics.items(self._lane, name, count - self._counted.get(name, 0))
+            tell = self._metrics.jobs if name in JOB_COUNTS else self._metrics.items
+            tell(self._lane, name, count - self._counted.get(name, 0))
         self._counted = counts

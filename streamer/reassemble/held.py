@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.event.codes import SUCCEEDED
 from streamer.event.records import ItemError, ResultRecord
@@ -30,6 +29,20 @@ class RunShape(NamedTuple):
     row_shape: tuple[int, ...]
 
 
+class Columns(NamedTuple):
+    """Rows of a record as plain lists: single numbers out of arrays cost ten times as much.
+
+    The answer of row i is ``data[starts[i] : starts[i + 1]]``.
+    """
+
+    status: list[int]
+    starts: list[int]
+    data: memoryview
+    digests: bytes
+    origin_partition: list[int]
+    origin_offset: list[int]
+
+
 class Held:
     """A record and what it still holds.
 
@@ -40,7 +53,7 @@ class Held:
         shape: what all its answers must share; None when no row succeeded.
     """
 
-    __slots__ = ("_ends", "_errors", "head", "record", "shape", "size")
+    __slots__ = ("_columns", "_errors", "head", "record", "shape", "size")
 
     def __init__(self, record: ResultRecord, size: int) -> None:
         self.record = record
@@ -51,19 +64,15 @@ class Held:
         )  # fmt: skip
         out = record.outputs
         self.shape = None if out is None else RunShape(out.kind, out.dtype, out.row_shape)
-        self._ends: NDArray[np.int64] | None = None
+        self._columns: Columns | None = None
         self._errors: dict[int, ItemError] | None = None
 
-    def answer(self, row: int) -> memoryview:
-        """The answer bytes of item ``row``; empty for one that did not succeed."""
-        outputs = self.record.outputs
-        if outputs is None:
-            return memoryview(b"")
-        if self._ends is None:
-            self._ends = answer_ends(self.record)
-        end = int(self._ends[row])
-        start = int(self._ends[row - 1]) if row else 0
-        return memoryview(outputs.data)[start:end]
+    @property
+    def columns(self) -> Columns:
+        """What release looks at row by row, as plain lists; made when the first row leaves."""
+        if self._columns is None:
+            self._columns = _columns_of(self.record)
+        return self._columns
 
     def error(self, row: int) -> ItemError | None:
         """Why item ``row`` has no answer."""
@@ -72,9 +81,21 @@ class Held:
         return self._errors.get(row)
 
 
-def answer_ends(record: ResultRecord) -> NDArray[np.int64]:
-    """int64 [n]: where the answer bytes of each item end in ``outputs.data``."""
-    assert record.outputs is not None
-    texts = np.where(record.status == SUCCEEDED, record.items.rows, 0).astype(np.int64)
-    ends: NDArray[np.int64] = np.cumsum(texts) * record.outputs.row_bytes
-    return ends
+def _columns_of(record: ResultRecord) -> Columns:
+    items, outputs = record.items, record.outputs
+    status = record.status.tolist()
+    if outputs is None:
+        ends = [0] * len(items)
+        data = memoryview(b"")
+    else:
+        texts = np.where(record.status == SUCCEEDED, items.rows, 0).astype(np.int64)
+        ends = (np.cumsum(texts) * outputs.row_bytes).tolist()
+        data = memoryview(outputs.data)
+    return Columns(
+        status=status,
+        starts=[0, *ends],
+        data=data,
+        digests=items.input_digest,
+        origin_partition=items.origin_partition.tolist(),
+        origin_offset=items.origin_offset.tolist(),
+    )

@@ -187,11 +187,6 @@ class Job:
         self.unwritten = True
         return True
 
-    def released(self, *, partition: int, offset: int) -> None:
-        """Note the origin of a released row."""
-        if offset > self.released_origin.get(partition, -1):
-            self.released_origin[partition] = offset
-
     def is_repeat_of_released(self, *, partition: int, offset: int) -> bool:
         """Whether a row of that origin may have been released (so dropping it loses nothing)."""
         return offset <= self.released_origin.get(partition, -1)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 from streamer.event.records import DeadLetter, ResultRecord
 from streamer.event.topics import job_key
@@ -30,11 +30,12 @@ _MESSAGES = {
     "job_closed": "the job had ended before this request was answered",
     "corrupt_record": "the record lies in a partition that its job does not belong to",
 }
+JOB_COUNTS = frozenset({"completed", "expired", "cancelled", "conflicts", "bad_entries"})
 
 
 @dataclass(slots=True)
 class Tally:
-    """What happened to rows and jobs, for metrics; only ever grows."""
+    """What happened to rows and (``JOB_COUNTS``) to jobs, for metrics; only ever grows."""
 
     released: int = 0
     filled: int = 0
@@ -51,16 +52,6 @@ class Tally:
     def as_dict(self) -> dict[str, int]:
         """Name -> count."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
-
-
-@dataclass(slots=True)
-class Letters:
-    """Dead letters not yet written, each with the results offset it holds."""
-
-    waiting: deque[tuple[int, DeadLetter]] = field(default_factory=deque)
-
-    def __len__(self) -> int:
-        return len(self.waiting)
 
 
 class Resequencer:
@@ -87,7 +78,7 @@ class Resequencer:
         self.count = 0
         self.jobs: dict[bytes, Job] = {}
         self.closed = ClosedMarks()
-        self.letters = Letters().waiting
+        self.letters: deque[tuple[int, DeadLetter]] = deque()  # with the results offset
 
     def open(self, tenant: str, job_id: str) -> Job:
         """The open job of that name, made when it is new; must not be a closed one."""

@@ -67,25 +67,25 @@ class RunBuilder:
 
     def add(self, held: Held, row: int) -> None:
         """The next row is item ``row`` of ``held``."""
-        record = held.record
-        status = int(record.status[row])
-        answer = held.answer(row)
+        columns = held.columns
+        status = columns.status[row]
+        answer = columns.data[columns.starts[row] : columns.starts[row + 1]]
         if self._must_cut(held, status, len(answer)):
             self.cut()
         job = self._job
         if not job.form:
-            job.form, job.encoding = record.form, record.encoding
+            job.form, job.encoding = held.head.form, held.head.encoding
         self._head = held.head
         if status == SUCCEEDED:
             self._shape = held.shape
             self._answers.append(answer)
         else:
             self._note_error(held.error(row), status)
-        items = record.items
-        job.released(
-            partition=int(items.origin_partition[row]), offset=int(items.origin_offset[row])
-        )
-        self._append(held, row, status, items.digest_of(row), answer)
+        partition, offset = columns.origin_partition[row], columns.origin_offset[row]
+        if offset > job.released_origin.get(partition, -1):
+            job.released_origin[partition] = offset
+        digest = columns.digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
+        self._append(held, row, status, digest, answer)
 
     def add_hole(self, status: int, error: ItemError) -> None:
         """The next row has no result: it ends with ``status`` and without an answer."""

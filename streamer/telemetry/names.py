@@ -82,11 +82,18 @@ PADDED_TOKENS: Final = Metric(
 BACKLOG: Final = Metric(
     "streamer_backlog_items", "gauge", "Items held in this process, not yet emitted.", ("lane",)
 )
+JOBS: Final = Metric(
+    "streamer_jobs",
+    "counter",
+    "What happened to jobs: completed, expired, cancelled, conflicts (a differing total was "
+    "named), bad_entries (what was said about a job could not be used).",
+    ("lane", "event"),
+)
 BUILD_INFO: Final = Metric(
     "streamer_build_info", "gauge", "1, with version, role and slot.", ("version", "role", "slot")
 )
 
 METRICS: Final = (
     ITEMS, RECORDS, TRANSACTIONS, TRANSACTION_SECONDS, REBUILDS, REWINDS, HELD, BATCHES,
-    BATCH_ITEMS, BATCH_TOKENS, PADDED_TOKENS, BACKLOG, BUILD_INFO,
+    BATCH_ITEMS, BATCH_TOKENS, PADDED_TOKENS, BACKLOG, JOBS, BUILD_INFO,
 )  # fmt: skip

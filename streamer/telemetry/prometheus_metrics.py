@@ -33,6 +33,7 @@ class Metrics:
         self._batch_tokens = self._counter(names.BATCH_TOKENS)
         self._padded_tokens = self._counter(names.PADDED_TOKENS)
         self._backlog = self._gauge(names.BACKLOG)
+        self._jobs = self._counter(names.JOBS)
         self._gauge(names.BUILD_INFO).labels(version, role, str(slot)).set(1)
 
     def exposition(self) -> bytes:
@@ -47,6 +48,11 @@ class Metrics:
         """Items whose records are committed, by outcome."""
         if count:
             self._items.labels(lane, outcome).inc(count)
+
+    def jobs(self, lane: str, event: str, count: int) -> None:
+        """What happened to jobs."""
+        if count:
+            self._jobs.labels(lane, event).inc(count)
 
     def transaction(self, lane: str, outcome: str, seconds: float) -> None:
         """One emission ended."""
