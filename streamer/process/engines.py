@@ -12,7 +12,8 @@ from streamer.event.file_models import ModelFiles, resolve_model
 from streamer.infer.engine import Engine, EngineSpec
 from streamer.infer.fake_engine import FAULTS, FakeCost, FakeFaults, FakeModel, fake_spec
 from streamer.infer.thread_blocking import BlockingEngine
-from streamer.route.fake_tokenizer import fake_ids
+from streamer.route.fake_tokenizer import FakeTokenizer, fake_ids
+from streamer.route.tokenizer import Tokenizer
 from streamer.settings import ModelSettings, WorkSettings
 
 
@@ -21,6 +22,18 @@ def model_files(slug: str, model: ModelSettings) -> ModelFiles:
     return resolve_model(
         slug, path=model.path, engine=model.engine, task=model.task, revision=model.revision,
         max_length=model.max_length, pooling=model.pooling, fake_dimension=model.fake_dimension,
+    )  # fmt: skip
+
+
+def tokenizer_of(files: ModelFiles) -> Tokenizer:
+    """The tokenizer of a model, for one thread."""
+    if files.folder is None:
+        return FakeTokenizer(max_length=files.max_length)
+    from streamer.route.hf_tokenizer import HfTokenizer
+
+    return HfTokenizer.from_folder(
+        files.folder, tokenizer_hash=files.tokenizer_hash, max_length=files.max_length,
+        vocabulary=files.vocabulary,
     )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ from streamer.process.held_record import Held, news_by_member
 from streamer.process.model_stream import ModelStream
 from streamer.process.work_intake import hold_work
 
+# Items that are read, tokenized and sorted together, as in the service.
+WINDOW_ITEMS = 2_048
 _LANE = "bulk"
 _AT = TopicPartition("file", 0)
 _TURN_S = 0.0005

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.client.jsonl import Line
 from streamer.clock import Clock
 from streamer.emit.answer_rows import Answers, encode_rows
 from streamer.event import codes, wire
@@ -24,19 +24,19 @@ from streamer.event.lane import Now, Record
 from streamer.event.records import InferenceRequest, ItemError, OutputRun, Outputs, Receipt
 from streamer.event.request_fields import IntakeLimits, request_of
 from streamer.event.topics import TopicNames
-from streamer.process.offline import OfflineRun
+from streamer.process.engines import tokenizer_of
+from streamer.process.offline import WINDOW_ITEMS, OfflineRun
 from streamer.route.admission import Admission
 from streamer.route.entry import Entry, Refusal, WorkItem
-from streamer.route.fake_tokenizer import FakeTokenizer
 from streamer.route.grouping import GroupLimits, grouped
 from streamer.route.models import AdmissionLimits, ServedModel
 from streamer.route.outgoing import Outlets, item_columns, work_record
 from streamer.route.params import ParamDefaults
 from streamer.route.reading import Reader
-from streamer.route.tokenizer import Tokenizer
 
-# Items that are read, tokenized and sorted together, as in the service.
-WINDOW_ITEMS = 2_048
+if TYPE_CHECKING:
+    from streamer.client.jsonl import Line
+
 # Items in memory before reading pauses; lines wait for slower ones before them.
 _OPEN_ITEMS_MAX = 3 * WINDOW_ITEMS
 _JOB = "run-batch"
@@ -103,18 +103,6 @@ def run_lines(
             time.sleep(_TURN_S)
     run.stats.wall_s = time.perf_counter() - begun
     return writer.counts
-
-
-def tokenizer_of(files: ModelFiles) -> Tokenizer:
-    """The tokenizer of a model, for one thread."""
-    if files.folder is None:
-        return FakeTokenizer(max_length=files.max_length)
-    from streamer.route.hf_tokenizer import HfTokenizer
-
-    return HfTokenizer.from_folder(
-        files.folder, tokenizer_hash=files.tokenizer_hash, max_length=files.max_length,
-        vocabulary=files.vocabulary,
-    )  # fmt: skip
 
 
 def _start(

@@ -13,9 +13,8 @@ from streamer.errors import ConfigurationError, ItemRejected
 from streamer.event import codes
 from streamer.event.file_models import ModelFiles
 from streamer.event.records import ItemColumns, WorkRecord
-from streamer.process.engines import batch_limits, build_engine, model_files
-from streamer.process.offline import OfflineRun, RunStats
-from streamer.process.run_batch import WINDOW_ITEMS, tokenizer_of
+from streamer.process.engines import batch_limits, build_engine, model_files, tokenizer_of
+from streamer.process.offline import WINDOW_ITEMS, OfflineRun, RunStats
 from streamer.route.params import ParamDefaults, Params, effective_params
 from streamer.route.tokenizer import Encoded, TextRequest
 from streamer.settings import Settings, load_settings
