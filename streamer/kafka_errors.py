@@ -41,15 +41,6 @@ _FORBIDDEN: Final = frozenset(
         KafkaError.INVALID_TRANSACTION_TIMEOUT,
     }
 )
-_UNREACHABLE: Final = frozenset(
-    {
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TRANSPORT,
-        KafkaError._RESOLVE,
-        KafkaError._TIMED_OUT,
-        KafkaError._WAIT_COORD,
-    }
-)
 _UNREADABLE_POSITION: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 )
@@ -161,11 +152,6 @@ def consumer_trouble(error: KafkaError) -> ConsumerTrouble:
     if error.fatal() or code in _FORBIDDEN or code == KafkaError.FENCED_INSTANCE_ID:
         return ConsumerTrouble.FATAL
     return ConsumerTrouble.PASSING
-
-
-def is_unreachable(error: KafkaError) -> bool:
-    """Whether an error event tells of a broken connection."""
-    return error.code() in _UNREACHABLE
 
 
 def is_end(error: KafkaError) -> bool:

@@ -18,18 +18,23 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from streamer.clock import Clock
 from streamer.deadline import Deadline
-from streamer.errors import StreamerError, TransactionAborted, TransactionUnknown
+from streamer.errors import (
+    ProducerFenced,
+    StreamerError,
+    TransactionAborted,
+    TransactionUnknown,
+)
 from streamer.event.lane import OffsetMark, OutRecord, TopicPartition
 from streamer.kafka_errors import (
     before_commit,
     during_commit,
     error_of,
     is_resumable,
-    is_unreachable,
     plain_errors,
 )
 
 _END_TXN: Final = re.compile(r'"EndTxn": ?(\d+)')
+_DISCONNECTS: Final = re.compile(r'"disconnects": ?(\d+)')
 _log = logging.getLogger(__name__)
 
 
@@ -72,17 +77,19 @@ class TransactionalProducer:
             "retry.backoff.max.ms": 1_000,
             "statistics.interval.ms": tick_ms,
             "stats_cb": self._on_statistics,
-            "error_cb": self._on_error,
+            # No error_cb: with one, the binding raises fatal errors out of whatever call serves
+            # callbacks, at times as a bare SystemError. Without, each call reports its own error.
         }
         self._clock = clock
         self._client: Producer | None = None
         self._deliveries = _Deliveries()
         self._wanted: Callable[[int], None] | None = None
         self._disturbed = False
+        self._disconnects: int | None = None  # of this client object, at the last look
 
     def build(self) -> None:
         """Make the client object; nothing is sent yet."""
-        self._wanted = None
+        self._wanted = self._disconnects = None
         self._disturbed = False
         self._client = Producer(self._config, logger=_log)
 
@@ -226,12 +233,19 @@ class TransactionalProducer:
                 return
 
     def abort(self, timeout_s: float) -> None:
-        """Best effort: the successor's initialisation ends the transaction in any case."""
+        """Best effort: the successor's initialisation ends the transaction in any case.
+
+        Raises:
+            ProducerFenced: which the call that failed first may not have known.
+        """
         try:
             with plain_errors():
                 self._required.abort_transaction(timeout_s)
         except KafkaException as error:
-            _log.debug("abort failed", extra={"error": error_of(error).name()})
+            _log.info("abort failed", extra={"error": error_of(error).name()})
+            remedy = before_commit(error)
+            if isinstance(remedy, ProducerFenced):
+                raise remedy from error
 
     @property
     def _required(self) -> Producer:
@@ -241,13 +255,12 @@ class TransactionalProducer:
 
     def _on_statistics(self, text: str) -> None:
         wanted = self._wanted
-        if wanted is not None:
-            wanted(sum(int(count) for count in _END_TXN.findall(text)))
-
-    def _on_error(self, error: KafkaError) -> None:
-        if is_unreachable(error):
-            self._disturbed = True
-        _log.debug("producer error", extra={"error": error.name()})
+        if wanted is None:
+            return
+        disconnects = sum(map(int, _DISCONNECTS.findall(text)))
+        self._disturbed |= self._disconnects is not None and disconnects != self._disconnects
+        self._disconnects = disconnects
+        wanted(sum(map(int, _END_TXN.findall(text))))
 
 
 class _Deliveries:

