@@ -48,7 +48,7 @@ class ItemPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkItem:
-    """A tokenized item.
+    """A tokenized item; made by :func:`work_item`, which counts once what is asked often.
 
     Attributes:
         lengths: tokens of each text.
@@ -56,6 +56,9 @@ class WorkItem:
         pair_at: where the second segment of each text begins, 0 = single.
         deadline_at_ms: 0 = none.
         answer_bytes: predicted bytes of the whole answer.
+        tokens: of all its texts.
+        longest: tokens of its longest text; decides bucket and neighbours.
+        size_bytes: what it adds to a work record, roughly: ids, names, fixed columns.
     """
 
     key: GroupKey
@@ -65,28 +68,25 @@ class WorkItem:
     pair_at: tuple[int, ...]
     deadline_at_ms: int
     answer_bytes: int
+    tokens: int
+    longest: int
+    size_bytes: int
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of all its texts."""
-        return sum(self.lengths)
 
-    @property
-    def longest(self) -> int:
-        """Tokens of its longest text; decides bucket and neighbours."""
-        return max(self.lengths)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes it adds to a work record, roughly: ids, names, fixed columns."""
-        place = self.place
-        return (
-            sum(ids.nbytes for ids in self.ids)
-            + 8 * len(self.lengths)
-            + 4 * len(place.custom_id)
-            + 4 * len(place.metadata or "")
-            + 80
-        )
+def work_item(
+    *, key: GroupKey, place: ItemPlace, ids: tuple[TokenIds, ...], pair_at: tuple[int, ...],
+    deadline_at_ms: int, answer_bytes: int,
+) -> WorkItem:  # fmt: skip
+    """A tokenized item of at least one text."""
+    lengths = tuple(map(len, ids))
+    # A character needs at most 4 bytes; 8 bytes a text and 80 an item are the numeric columns.
+    names = 4 * (len(place.custom_id) + len(place.metadata or ""))
+    return WorkItem(
+        key=key, place=place, lengths=lengths, ids=ids, pair_at=pair_at,
+        deadline_at_ms=deadline_at_ms, answer_bytes=answer_bytes, tokens=sum(lengths),
+        longest=max(lengths),
+        size_bytes=sum([one.nbytes for one in ids]) + 8 * len(lengths) + names + 80,
+    )  # fmt: skip
 
 
 class RefusalKey(NamedTuple):
@@ -136,6 +136,7 @@ class Entry:
         arrived_ns: monotonic time of delivery.
         size_bytes: what it holds in memory, roughly.
         note: about its job; None without a job.
+        tokens: of its item; 0 when it is refused or dead.
     """
 
     at: TopicPartition
@@ -144,8 +145,4 @@ class Entry:
     size_bytes: int
     content: WorkItem | Refusal | DeadLetter
     note: JobNote | None = None
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of its item; 0 when it is refused or dead."""
-        return self.content.tokens if isinstance(self.content, WorkItem) else 0
+    tokens: int = 0

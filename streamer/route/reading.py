@@ -23,6 +23,7 @@ from streamer.route.entry import (
     Refusal,
     RefusalKey,
     WorkItem,
+    work_item,
 )
 from streamer.route.inputs import too_long
 from streamer.route.models import answer_bytes
@@ -121,6 +122,7 @@ def _finished(draft: _Draft, rows: list[Encoded], now: Now) -> Entry:
         size_bytes=_ENTRY_BYTES + item.size_bytes,
         content=item,
         note=_note(request, admitted.model.slug, draft.accepted_at_ms, now),
+        tokens=item.tokens,
     )
 
 
@@ -134,7 +136,7 @@ def _work_item(draft: _Draft, rows: list[Encoded]) -> WorkItem:
         if not len(row.ids):
             raise too_long(model, row.tokens, where)
     truncated = admitted.clipped or any(row.truncated for row in rows)
-    item = WorkItem(
+    item = work_item(
         key=GroupKey(
             model.slug, model.defaults.task, request.tenant, request.job_id, params.canonical,
             params.key, request.form, params.encoding, request.reply_to, draft.origin[0],
@@ -143,7 +145,6 @@ def _work_item(draft: _Draft, rows: list[Encoded]) -> WorkItem:
             request, draft.origin, draft.accepted_at_ms, admitted.digest,
             codes.FLAG_TRUNCATED if truncated else 0,
         ),
-        lengths=tuple(len(row.ids) for row in rows),
         ids=tuple(row.ids for row in rows),
         pair_at=tuple(row.pair_at for row in rows),
         deadline_at_ms=admitted.deadline_at_ms,

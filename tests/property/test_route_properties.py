@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from streamer.event.lane import Assignment, Record, TopicPartition
-from streamer.route.entry import GroupKey, ItemPlace, WorkItem
+from streamer.route.entry import GroupKey, ItemPlace, WorkItem, work_item
 from streamer.route.grouping import GroupLimits, grouped
 from streamer.route.router_core import PARTITIONS_MAX, RouterLimits
 from streamer.route.tokenizer import ids_array
@@ -183,8 +183,8 @@ def work_items(draw: st.DrawFn, index: int) -> WorkItem:
     key = GroupKey("fake", "embed", "default", job, draw(st.sampled_from(["{}", '{"x":1}'])), "k",
                    "json", "float", None, "t")  # fmt: skip
     place = ItemPlace(index, f"c{index}", 0, index, len(lengths), None, bytes(16), 0, 0)
-    return WorkItem(
-        key=key, place=place, lengths=lengths,
+    return work_item(
+        key=key, place=place,
         ids=tuple(ids_array(range(length), 100) for length in lengths),
         pair_at=tuple(0 for _ in lengths), deadline_at_ms=0, answer_bytes=16 * len(lengths),
     )  # fmt: skip
