@@ -35,6 +35,8 @@ _PRIORITY = {"fast": PRIORITY_FAST, "bulk": PRIORITY_BULK}
 # start before news come, and those end the wait.
 _POLL_IDLE_S = 0.001
 _POLL_BUSY_S = 0.02
+# However much fast traffic there is, one bulk batch begins this often.
+_BULK_SHARE_NS = 500_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class DeviceSlots:
         self._offered: dict[str, deque[Piece]] = {lane: deque() for lane in LANES}
         self._ready: dict[str, deque[Piece]] = {lane: deque() for lane in LANES}
         self._running: dict[Ticket, Piece] = {}
+        self._bulk_ns = 0  # when bulk last began a batch, or began to wait for one
         self._flights = 0
         self._stopping = False
         self._threads: list[threading.Thread] = []
@@ -89,6 +92,8 @@ class DeviceSlots:
         piece = whole(launch)
         with self._lock:
             self._flights += 1
+            if launch.lane == "bulk" and not (self._offered["bulk"] or self._ready["bulk"]):
+                self._bulk_ns = self._clock.monotonic_ns()
             self._offered[launch.lane].append(piece)
             self._lock.notify_all()
 
@@ -99,11 +104,6 @@ class DeviceSlots:
             idle = max(0, self._instances - len(self._running) - sum(waiting.values()))
             ahead = 1 if lane == "fast" else self._instances
             return Slots(idle, max(idle, ahead - waiting[lane]))
-
-    def busy(self) -> bool:
-        """Whether any launch is not told completely."""
-        with self._lock:
-            return self._flights > 0
 
     def alive(self) -> bool:
         """Whether both threads live, nothing failed and the engine is well."""
@@ -186,11 +186,12 @@ class DeviceSlots:
                 self._drain(outcome)
 
     def _head(self) -> Piece | None:
-        """The prepared batch that goes next: fast before bulk."""
-        for lane in LANES:
-            if self._ready[lane] and self._ready[lane][0].host is not None:
-                return self._ready[lane][0]
-        return None
+        """The prepared batch that goes next: fast first, but bulk once in a while."""
+        heads = [self._ready[lane][0] for lane in LANES if self._ready[lane]]
+        heads = [piece for piece in heads if piece.host is not None]
+        if len(heads) == 2 and self._clock.monotonic_ns() - self._bulk_ns >= _BULK_SHARE_NS:
+            return heads[1]
+        return heads[0] if heads else None
 
     def _launch_ready(self) -> None:
         while True:
@@ -212,6 +213,8 @@ class DeviceSlots:
             with self._lock:
                 self._ready[lane].popleft()
                 self._running[ticket] = piece
+                if lane == "bulk":
+                    self._bulk_ns = self._clock.monotonic_ns()
 
     def _drop_late(self, piece: Piece) -> bool:
         """Answer what has expired while it waited; true when the batch changed."""

@@ -189,8 +189,11 @@ class WorkHooks:
             slots = self._executor.slots(self._lane, model)
             if slots.room < 1:
                 return
+            # A fast batch is laid out even while all slots are busy: it goes next, before bulk
+            # that was prepared earlier, and would else never see an idle slot under bulk load.
+            free = slots.idle > 0 or self._lane == "fast"
             launch = self._core.next_batch(
-                now, model=model, slot_free=slots.idle > 0, budget=budget, drain=self._draining()
+                now, model=model, slot_free=free, budget=budget, drain=self._draining()
             )
             if launch is None:
                 return

@@ -11,14 +11,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamer.clock import SystemClock
+from streamer.batch.limits import BatchLimits
+from streamer.clock import Clock, SystemClock
 from streamer.errors import EngineFailure
 from streamer.infer.engine import BatchColumns, HostBatch
 from streamer.infer.fake_engine import FakeCost, FakeModel, fake_vectors
 from streamer.infer.launch import Launch, News
 from streamer.infer.thread_blocking import BlockingEngine
-from streamer.process.executor import Executor
-from tests.support.work_builders import MODEL, a_spec
+from streamer.process.executor import Executor, WorkHooks
+from tests.support.work_builders import MODEL, a_core, a_spec, a_work, assigned, at_ms, delivered
 
 _LIMIT_S = 10.0
 
@@ -52,11 +53,20 @@ def _launch(*tokens: int, lane: str = "bulk", deadlines: list[int] | None = None
     )  # fmt: skip
 
 
+class MovedClock(SystemClock):
+    """The system's clock, moved on by the test."""
+
+    ahead_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return super().monotonic_ns() + self.ahead_ns
+
+
 @contextmanager
-def _executor(model: FakeModel) -> Iterator[Executor]:
+def _executor(model: FakeModel, clock: Clock | None = None) -> Iterator[Executor]:
     engine = BlockingEngine(model)
     engine.load()
-    executor = Executor({MODEL: engine}, clock=SystemClock())
+    executor = Executor({MODEL: engine}, clock=clock or SystemClock())
     executor.start()
     try:
         yield executor
@@ -161,6 +171,56 @@ def test_a_fast_batch_overtakes_the_bulk_batches_that_wait() -> None:
         _wait_for(executor, "bulk", 3)
 
     assert model.ran == [[1], [9], [2], [3]]
+
+
+def test_bulk_begins_a_batch_now_and_then_however_much_fast_traffic_there_is() -> None:
+    gate, begun = threading.Event(), threading.Event()
+
+    def before(batch: HostBatch) -> None:
+        begun.set()
+        _passes(gate)
+
+    model, clock = ScriptedModel(before), MovedClock()
+    with _executor(model, clock) as executor:
+        executor.offer(_launch(8, lane="fast"))
+        assert begun.wait(_LIMIT_S)
+        executor.offer(_launch(1))
+        executor.offer(_launch(9, lane="fast"))
+        clock.ahead_ns = 600_000_000
+        executor.offer(_launch(10, lane="fast"))
+        gate.set()
+        _wait_for(executor, "fast", 3)
+        _wait_for(executor, "bulk")
+
+    # The engine's place ahead may have taken 9 before the clock moved.
+    assert model.ran.index([1]) < model.ran.index([10])
+
+
+def test_a_fast_request_is_laid_out_while_bulk_keeps_every_slot_busy() -> None:
+    gate = threading.Event()
+    model = ScriptedModel(lambda batch: _passes(gate))
+    cores = {lane: a_core(lane=lane, batch=BatchLimits(items_max=2)) for lane in ("bulk", "fast")}
+    for lane, core in cores.items():
+        assigned(core, 0, lane=lane)
+    cores["bulk"].deliver([delivered(a_work(8), 0)], at_ms())
+    with _executor(model) as executor:
+        hooks = {
+            lane: WorkHooks(core, executor, lane=lane, bulk_chunk_ms=40.0)
+            for lane, core in cores.items()
+        }
+        assert hooks["bulk"].pump(at_ms())
+        _until(lambda: model.ran != [])
+        fast = a_work(1, job_id=None, lane="fast", first_index=50)
+        cores["fast"].deliver([delivered(fast, 0)], at_ms())
+
+        assert hooks["fast"].pump(at_ms())
+        _until(lambda: executor.slots("fast", MODEL).room == 1)
+        gate.set()
+        _until(lambda: not hooks["fast"].pump(at_ms()))
+        _until(lambda: not hooks["bulk"].pump(at_ms()))
+
+    assert model.ran.index(fast.token_ids.tolist()) == 1
+    assert executor.fast_is_present()
 
 
 def _until(holds: Callable[[], bool]) -> None:
