@@ -20,7 +20,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from streamer.client.errors import WaitTimeout
 from streamer.client.jsonl import Line
-from streamer.client.kafka_read import Properties, TopicReader, make_consumer, translate
+from streamer.client.kafka_read import (
+    Properties,
+    TopicReader,
+    make_consumer,
+    stops_reading,
+    translate,
+)
 from streamer.client.kafka_submit import make_producer, request_of
 from streamer.errors import StreamerError, Undecodable
 from streamer.event.headers import AVRO, CONTENT_TYPE, KIND
@@ -32,8 +38,6 @@ from streamer.event.topics import TopicNames
 from streamer.event.wire import decode_output, encode_request
 
 _POLL_S = 0.05
-# After these the partition stays assigned and silent.
-_DEAD = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.TOPIC_AUTHORIZATION_FAILED})
 
 
 class FastLane:
@@ -179,7 +183,7 @@ class FastLane:
                 error = message.error()
                 if error is None:
                     self._answer(record_of(message))
-                elif error.fatal() or error.code() in _DEAD:
+                elif stops_reading(error):
                     raise translate(error, self._names.replies(self._lane))
         except StreamerError as error:
             self._failure = error

@@ -8,10 +8,10 @@ behind records, and a read_committed end lags behind the high watermark for some
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from confluent_kafka import (
-    OFFSET_INVALID,
     Consumer,
     KafkaError,
     KafkaException,
@@ -21,15 +21,25 @@ from confluent_kafka import (
 from streamer.errors import BrokerUnreachable, ConfigurationError, StreamerError
 from streamer.event.kafka_record import record_of
 from streamer.event.lane import Record
+from streamer.kafka_errors import (
+    ConsumerTrouble,
+    consumer_trouble,
+    error_of,
+    is_end,
+    when_asking,
+)
 
 Properties = Mapping[str, str | int | float | bool]
 Place = tuple[str, int]
+T = TypeVar("T")
 
-CALL_S = 10.0
+CALL_S = 5.0
+_ASK_S = 10.0
 _NEW_TOPIC_S = 2.0
+_ASK_AGAIN_S = 0.1
 _UNREACHABLE = frozenset(
     {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE,
-     KafkaError._TIMED_OUT, KafkaError._AUTHENTICATION}
+     KafkaError._TIMED_OUT}
 )  # fmt: skip
 
 
@@ -68,13 +78,18 @@ def make_consumer(
 
 def translate(error: KafkaException | KafkaError, where: str) -> StreamerError:
     """The exception to raise for a client error; says what to do and never what was sent."""
-    cause = error.args[0] if isinstance(error, KafkaException) else error
+    cause = error_of(error) if isinstance(error, KafkaException) else error
     if cause.code() in _UNREACHABLE:
         return BrokerUnreachable(
             f"no answer from the brokers at {where} ({cause.name()}): is the stack up "
             "(`streamer up`), and is kafka.bootstrap right?"
         )
     return StreamerError(f"{where}: {cause.name()}: {cause.str()}")
+
+
+def stops_reading(error: KafkaError) -> bool:
+    """Whether an error event of a consumer ends the reading; the client sees to the others."""
+    return consumer_trouble(error) in (ConsumerTrouble.FATAL, ConsumerTrouble.NO_POSITION)
 
 
 class TopicReader:
@@ -98,10 +113,7 @@ class TopicReader:
 
     def topics(self) -> dict[str, int]:
         """All topics of the cluster with their partition counts."""
-        try:
-            found = self._ask().list_topics(timeout=CALL_S).topics
-        except KafkaException as error:
-            raise translate(error, self._where) from None
+        found = self._asked(lambda client: client.list_topics(timeout=CALL_S)).topics
         return {name: len(topic.partitions) for name, topic in found.items() if not topic.error}
 
     def partition_count(self, topic: str) -> int:
@@ -127,33 +139,29 @@ class TopicReader:
 
     def watermarks(self, place: Place) -> tuple[int, int]:
         """Log start and high watermark of a partition, as a read_uncommitted reader has them."""
-        try:
-            low, high = self._ask().get_watermark_offsets(TopicPartition(*place), timeout=CALL_S)
-        except KafkaException as error:
-            raise translate(error, self._where) from None
+        at = TopicPartition(*place)
+        low, high = self._asked(lambda client: client.get_watermark_offsets(at, timeout=CALL_S))
         return low, high
 
     def offset_at(self, place: Place, at_ms: int) -> int:
         """The first offset appended at or after ``at_ms``; the high watermark when none is."""
-        try:
-            (found,) = self._ask().offsets_for_times(
-                [TopicPartition(*place, max(0, at_ms))], timeout=CALL_S
-            )
-        except KafkaException as error:
-            raise translate(error, self._where) from None
+        at = TopicPartition(*place, max(0, at_ms))
+        (found,) = self._asked(lambda client: client.offsets_for_times([at], timeout=CALL_S))
+        if found.error is not None:
+            raise translate(found.error, self._where)
         return found.offset if found.offset >= 0 else self.watermarks(place)[1]
 
     def committed(self, group: str, places: list[Place]) -> dict[Place, int]:
         """Committed offsets of a group; places without one are left out."""
+        if not places:
+            return {}
         consumer = make_consumer(self._properties, group=group)
+        at = [TopicPartition(*place) for place in places]
         try:
-            found = consumer.committed([TopicPartition(*p) for p in places], timeout=CALL_S)
-        except KafkaException as error:
-            raise translate(error, self._where) from None
+            found = self._asked(lambda _: consumer.committed(at, timeout=CALL_S))
         finally:
             consumer.close()
-        return {(p.topic, p.partition): p.offset for p in found if p.offset != OFFSET_INVALID
-                and p.offset >= 0}  # fmt: skip
+        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
     def read(
         self,
@@ -192,8 +200,10 @@ class TopicReader:
                 moved = time.monotonic()
                 place = (str(message.topic()), int(message.partition() or 0))
                 error = message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise translate(error, f"{place[0]}[{place[1]}]")
+                if error is not None and not is_end(error):
+                    if stops_reading(error):
+                        raise translate(error, f"{place[0]}[{place[1]}]")
+                    continue
                 if place not in open_ends:
                     continue
                 end, offset = open_ends[place], int(message.offset() or 0)
@@ -210,10 +220,19 @@ class TopicReader:
                         "high watermark: a transaction may hang"
                     )
 
-    def _ask(self) -> Consumer:
+    def _asked(self, ask: Callable[[Consumer], T]) -> T:
+        """The answer to a question, asked again while leaders and new topics settle."""
         if self._asking is None:
             self._asking = make_consumer(self._properties, committed=False)
-        return self._asking
+        began = time.monotonic()
+        while True:
+            try:
+                return ask(self._asking)
+            except KafkaException as error:
+                passing = isinstance(when_asking(error, self._where), BrokerUnreachable)
+                if time.monotonic() - began > (_ASK_S if passing else _NEW_TOPIC_S):
+                    raise translate(error, self._where) from None
+            time.sleep(_ASK_AGAIN_S)
 
 
 def _drop_reached(consumer: Consumer, open_ends: dict[Place, int]) -> None:

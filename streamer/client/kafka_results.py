@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from streamer.client.errors import OutputsBroken, OutputsGone
 from streamer.client.kafka_jobs import JobName
-from streamer.client.kafka_read import Place, Properties, make_consumer, translate
+from streamer.client.kafka_read import Place, Properties, make_consumer, stops_reading, translate
 from streamer.event.json_form import output_lines
 from streamer.event.kafka_record import record_of
 from streamer.event.lane import Record
@@ -89,9 +89,9 @@ class JobReader:
         for message in messages:
             error = message.error()
             if error is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
-                    continue
-                raise translate(error, f"{self._place[0]}[{self._place[1]}]")
+                if stops_reading(error):
+                    raise translate(error, f"{self._place[0]}[{self._place[1]}]")
+                continue
             record = record_of(message)
             if record.key != self._job.key or self.completion is not None:
                 continue

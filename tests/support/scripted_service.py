@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamer.event.kafka_record import record_of
 from streamer.errors import Undecodable
 from streamer.event.digest import START, input_digest, running_digest
 from streamer.event.intake import read_request
+from streamer.event.kafka_record import record_of
 from streamer.event.lane import OutRecord, Record
 from streamer.event.records import (
     Completion,
@@ -38,6 +39,26 @@ from streamer.event.wire import (
 )
 
 DIMENSION = 2
+PARTITIONS = 3
+
+
+def lane_topics(bootstrap: str, prefix: str) -> TopicNames:
+    """The topics that clients and the scripted service use, in both lanes, made at once."""
+    kinds = {name: "delete" for name in ("requests", "replies", "outputs", "results",
+                                         "dead-letters")}  # fmt: skip
+    kinds |= {"job-state": "compact", "jobs": "compact"}
+    new = [
+        NewTopic(
+            f"{prefix}{name}.{lane}", num_partitions=PARTITIONS, replication_factor=1,
+            config={"message.timestamp.type": "LogAppendTime", "cleanup.policy": cleanup},
+        )
+        for lane in ("fast", "bulk")
+        for name, cleanup in kinds.items()
+    ]  # fmt: skip
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics(new).values():
+        made.result(30)
+    return TopicNames(prefix)
 
 
 def vector_of(text: str) -> np.ndarray:
@@ -65,9 +86,8 @@ class ScriptedService:
         bootstrap: the broker.
         names: topics; they exist.
         lane: fast or bulk.
-        partitions: of every topic.
         hold: an item is answered only once this says so.
-        change: may change a run before it is written (to break a rule), or return None to drop it.
+        change: gives the runs to write instead of one (to break a rule).
     """
 
     def __init__(
@@ -76,14 +96,12 @@ class ScriptedService:
         names: TopicNames,
         *,
         lane: str,
-        partitions: int,
         hold: Callable[[InferenceRequest], bool] = lambda _: False,
-        change: Callable[[OutputRun], OutputRun | None] = lambda run: run,
+        change: Callable[[OutputRun], list[OutputRun]] = lambda run: [run],
     ) -> None:
         self.bootstrap = bootstrap
         self.names = names
         self.lane = lane
-        self.partitions = partitions
         self.hold = hold
         self.change = change
         self.jobs: dict[bytes, _Job] = {}
@@ -121,7 +139,7 @@ class ScriptedService:
         consumer.assign(
             [TopicPartition(topic, p, 0) for topic in
              (self.names.requests(self.lane), self.names.jobs(self.lane))
-             for p in range(self.partitions)]
+             for p in range(PARTITIONS)]
         )  # fmt: skip
         while not self._stop.is_set():
             out: list[OutRecord] = []
@@ -165,9 +183,10 @@ class ScriptedService:
             return []
         if self.hold(request):
             return []
-        run = self.change(self._run_of([(request, record.partition, record.offset)], b""))
         where = record.partition if request.reply_to is None else request.reply_to
-        return [] if run is None else output_records(run, self.names.replies(self.lane), where)
+        runs = self.change(self._run_of([(request, record.partition, record.offset)], b""))
+        topic = self.names.replies(self.lane)
+        return [out for run in runs for out in output_records(run, topic, where)]
 
     def _job(self, key: bytes) -> _Job:
         return self.jobs.setdefault(key, _Job())
@@ -175,7 +194,7 @@ class ScriptedService:
     def _release(self, key: bytes, job: _Job) -> list[OutRecord]:
         """The next run, the completion when it is the last, and the state; one message an item."""
         lane, tenant, job_id = key.decode().split("/")
-        place = partition_of(key, self.partitions)
+        place = partition_of(key, PARTITIONS)
         out: list[OutRecord] = []
         first = job.next_index
         while not job.closed and job.next_index in job.rows and not job.cancelled:
@@ -187,8 +206,7 @@ class ScriptedService:
             run = self._run_of([row], job.digest)
             job.digest = run.digest
             job.next_index += 1
-            changed = self.change(run)
-            if changed is not None:
+            for changed in self.change(run):
                 out += output_records(changed, self.names.outputs(lane), place)
         full = job.total >= 0 and job.next_index == job.total
         closed = "" if job.closed else "cancelled" if job.cancelled else "completed" if full else ""
@@ -213,7 +231,7 @@ class ScriptedService:
         ((request, partition, offset),) = rows
         status = 1 if request.invalid else 0
         answer = b"" if status else vector_of(request.rows[0].text or "").tobytes()
-        item_digest = input_digest("embed", request.input_canonical, "{}")
+        item_digest = input_digest(request.task or "", request.input_canonical, "{}")
         index = -1 if request.index is None else request.index
         if request.job_id is not None:
             digest = running_digest(digest, index, status, item_digest, answer)
