@@ -210,6 +210,8 @@ def test_a_fast_request_is_laid_out_while_bulk_keeps_every_slot_busy() -> None:
         }
         assert hooks["bulk"].pump(at_ms())
         _until(lambda: model.ran != [])
+        hooks["bulk"].pump(at_ms())
+        assert executor.slots("bulk", MODEL).room == 0
         fast = a_work(1, job_id=None, lane="fast", first_index=50)
         cores["fast"].deliver([delivered(fast, 0)], at_ms())
 
