@@ -24,8 +24,9 @@ from streamer.reassemble.held import Held, RunHead, RunShape
 from streamer.reassemble.job import Job
 
 NO_DIGEST = bytes(DIGEST_BYTES)
-# What a row costs besides its answer: names, digest, origin, flags in the encoded run.
-ROW_BYTES = 96
+NO_REASON = ItemError(row=0, code="corrupt_record", message="the reason was not recorded")
+# Fixed columns of a row in the encoded run: 49 bytes, its receipt's number and length prefixes.
+ROW_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,40 +71,45 @@ class RunBuilder:
         columns = held.columns
         status = columns.status[row]
         answer = columns.data[columns.starts[row] : columns.starts[row + 1]]
-        if self._must_cut(held, status, len(answer)):
+        error = None if status == SUCCEEDED else held.error(row) or NO_REASON
+        size = len(answer) + _names_bytes(held, row) + _error_bytes(error)
+        if self._must_cut(held, status, size):
             self.cut()
         job = self._job
         if not job.form:
             job.form, job.encoding = held.head.form, held.head.encoding
         self._head = held.head
-        if status == SUCCEEDED:
+        if error is None:
             self._shape = held.shape
             self._answers.append(answer)
         else:
-            self._note_error(held.error(row), status)
+            self._note_error(error)
         partition, offset = columns.origin_partition[row], columns.origin_offset[row]
         if offset > job.released_origin.get(partition, -1):
             job.released_origin[partition] = offset
         digest = columns.digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
+        self._run_bytes += size
         self._append(held, row, status, digest, answer)
 
     def add_hole(self, status: int, error: ItemError) -> None:
         """The next row has no result: it ends with ``status`` and without an answer."""
-        if len(self._row) >= self._limits.items_max or self._run_bytes >= self._limits.bytes_max:
+        size = ROW_BYTES + _error_bytes(error)
+        if self._is_full(size):
             self.cut()
         if self._head is None:
             self._head = self._hole_head()
-        self._note_error(error, status)
+        self._note_error(error)
+        self._run_bytes += size
         self._append(None, 0, status, NO_DIGEST, memoryview(b""))
+
+    def _is_full(self, size: int) -> bool:
+        rows, limits = len(self._row), self._limits
+        return rows > 0 and (rows >= limits.items_max or self._run_bytes + size > limits.bytes_max)
 
     def _must_cut(self, held: Held, status: int, size: int) -> bool:
         if not self._row:
             return False
-        if len(self._row) >= self._limits.items_max:
-            return True
-        if self._run_bytes + size + ROW_BYTES > self._limits.bytes_max:
-            return True
-        if self._head is not held.head and self._head != held.head:
+        if self._is_full(size) or (self._head is not held.head and self._head != held.head):
             return True
         return status == SUCCEEDED and self._shape is not None and self._shape != held.shape
 
@@ -116,10 +122,8 @@ class RunBuilder:
             encoding=job.encoding or known.encoding or ENCODINGS[0],
         )
 
-    def _note_error(self, error: ItemError | None, status: int) -> None:
+    def _note_error(self, error: ItemError) -> None:
         at = len(self._row)
-        if error is None:
-            error = ItemError(row=at, code="corrupt_record", message="the reason was not recorded")
         self._errors.append(
             ItemError(row=at, code=error.code, message=error.message, retryable=error.retryable)
         )
@@ -132,7 +136,6 @@ class RunBuilder:
         self._row.append(row)
         self._status.append(status)
         self._digests.append(digest)
-        self._run_bytes += len(answer) + ROW_BYTES
         job.digest = running_digest(job.digest, job.next_index, status, digest, answer)
         job.counts[status if status < len(STATUSES) else 1] += 1
         job.next_index += 1
@@ -175,3 +178,19 @@ class RunBuilder:
             return None
         kind, dtype, row_shape = self._shape
         return Outputs(kind=kind, dtype=dtype, row_shape=row_shape, data=b"".join(self._answers))
+
+
+def _names_bytes(held: Held, row: int) -> int:
+    """Bytes of a row besides its answer and error."""
+    items = held.record.items
+    size = ROW_BYTES + _text_bytes(items.custom_id[row])
+    metadata = None if items.metadata is None else items.metadata[row]
+    return size if metadata is None else size + _text_bytes(metadata)
+
+
+def _error_bytes(error: ItemError | None) -> int:
+    return 0 if error is None else 16 + len(error.code) + _text_bytes(error.message)
+
+
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
