@@ -105,7 +105,15 @@ def resolve_model(
             tokenizer_hash=FAKE_TOKENIZER, max_length=max_length or FAKE_MAX_LENGTH, fake=True,
             vocabulary=FAKE_VOCABULARY, dimension=fake_dimension, pooling="mean",
         )  # fmt: skip
-    folder = _folder(slug, path)
+    return _from_folder(
+        slug, _folder(slug, path), task=task, revision=revision, max_length=max_length,
+        pooling=pooling,
+    )  # fmt: skip
+
+
+def _from_folder(
+    slug: str, folder: Path, *, task: str, revision: str, max_length: int, pooling: str
+) -> ModelFiles:
     config = _object(slug, folder / "config.json")
     _refuse_code(slug, folder, config)
     weights = _weights(slug, folder)
