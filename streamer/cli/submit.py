@@ -31,6 +31,40 @@ from streamer.client.job import Progress
 
 _POLL_S = 0.2
 
+RequestFile = Annotated[
+    Path,
+    typer.Argument(
+        help='JSON Lines: OpenAI Batch lines, or plain {"custom_id", "input", ...} lines.'
+    ),
+]
+Model = Annotated[str, typer.Option("--model", help="For lines that name none.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Result lines go here as they become final; default: stdout."),
+]
+OwnJobId = Annotated[
+    str,
+    typer.Option(
+        "--job-id",
+        help="Default: made from the file's content, model, lane and options, so that the same "
+        "command finds its job again.",
+    ),
+]
+New = Annotated[
+    bool, typer.Option("--new", help="A new job, even if the same file was submitted before.")
+]
+Until = Annotated[
+    str,
+    typer.Option("--deadline", help="The job ends then: 90s, 15m, 24h. Default: the service's."),
+]
+Truncate = Annotated[
+    bool | None, typer.Option("--truncate/--no-truncate", help="Cut texts that are too long.")
+]
+Dimensions = Annotated[int | None, typer.Option("--dimensions", help="Shorter vectors.")]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", help="float, base64, f16, int8 or binary.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add ``submit`` and the commands about submitted jobs."""
@@ -39,29 +73,21 @@ def register(app: typer.Typer) -> None:
 
 
 def submit(
-    file: Annotated[Path, typer.Argument(help="JSON Lines: OpenAI Batch lines, or plain "
-                                         '{"custom_id", "input", ...} lines.')],
-    model: Annotated[str, typer.Option("--model", help="For lines that name none.")] = "",
+    file: RequestFile,
+    model: Model = "",
     lane: Lane = "bulk",
-    out: Annotated[Path | None, typer.Option("--out", help="Result lines go here as they become "
-                                             "final; default: stdout.")] = None,
-    job_id: Annotated[str, typer.Option("--job-id", help="Default: made from the file's content, "
-                                        "model, lane and options, so that the same command finds "
-                                        "its job again.")] = "",
-    new: Annotated[bool, typer.Option("--new", help="A new job, even if the same file was "
-                                      "submitted before.")] = False,
-    deadline: Annotated[str, typer.Option("--deadline", help="The job ends then: 90s, 15m, 24h. "
-                                          "Default: the service's.")] = "",
-    truncate: Annotated[bool | None, typer.Option("--truncate/--no-truncate", help="Cut texts "
-                                                  "that are too long.")] = None,
-    dimensions: Annotated[int | None, typer.Option("--dimensions", help="Shorter vectors.")] = None,
-    encoding: Annotated[str | None, typer.Option("--encoding", help="float, base64, f16, int8 or "
-                                                 "binary.")] = None,
+    out: Out = None,
+    job_id: OwnJobId = "",
+    new: New = False,
+    deadline: Until = "",
+    truncate: Truncate = None,
+    dimensions: Dimensions = None,
+    encoding: Encoding = None,
     tenant: Tenant = "default",
     as_json: AsJson = False,
     bootstrap: Bootstrap = None,
     prefix: Prefix = None,
-) -> None:  # fmt: skip
+) -> None:
     """Submit a file as one job and write its results in order.
 
     Example: streamer submit requests.jsonl --model minilm --out results.jsonl
@@ -82,16 +108,20 @@ def submit(
             source, model=model, lane=lane, job_id=job_id or None, deadline_ms=deadline_ms,
             params=given, background=True,
         )  # fmt: skip
-        facts = source.scan()
-        broken = f", {facts.invalid} broken lines will be answered so" if facts.invalid else ""
-        known = "" if job.sending is not None else "; submitted before, and closed"
-        talk(f"job {job.job_id}: {facts.total} items, lane {lane}{broken}{known}")
+        talk(_begun(job, source))
         progress = _follow(client, job, out, quiet=as_json)
     if as_json:
         print_json(jobs.progress_fields(progress))
     talk(jobs.one_line(progress))
     if progress.state != "completed" or progress.final != progress.succeeded:
         raise typer.Exit(ENDED_WITH_ERRORS)
+
+
+def _begun(job: Job, source: FileSource) -> str:
+    facts = source.scan()
+    broken = f", {facts.invalid} broken lines will be answered so" if facts.invalid else ""
+    known = "" if job.sending is not None else "; submitted before, and closed"
+    return f"job {job.job_id}: {facts.total} items, lane {job.name.lane}{broken}{known}"
 
 
 def default_job_id(digest: str, model: str, lane: str, params: Mapping[str, object]) -> str:

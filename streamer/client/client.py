@@ -13,21 +13,21 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.client.descriptor import check_same, total_entry
+from streamer.client.descriptor import check_same, descriptor, total_entry
 from streamer.client.errors import InputRefused, RequestFailed
 from streamer.client.fast_lane import FastLane
 from streamer.client.file_source import FileSource
 from streamer.client.items import Item, lines_of, new_job_id, with_defaults
 from streamer.client.job import Job
 from streamer.client.jsonl import Line
-from streamer.client.kafka_jobs import JobBoard, JobName
+from streamer.client.kafka_jobs import IndexSet, JobBoard, JobName
 from streamer.client.kafka_read import Properties, TopicReader
 from streamer.client.kafka_submit import JobWriter, Sending, now_ms
 from streamer.client.result_item import ResultItem
-from streamer.event.codes import FORMS, LANES
+from streamer.event.codes import LANES
 from streamer.event.records import JobEntry
 from streamer.event.request_fields import MAX_CUSTOM_ID
-from streamer.event.topics import JOB_ID, TopicNames
+from streamer.event.topics import TopicNames
 from streamer.settings import Settings, client_properties, load_settings
 
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
@@ -131,29 +131,15 @@ class Client:
             InputRefused: the file or an argument is wrong; nothing was sent.
             JobConflict: the job id belongs to other input.
         """
-        if lane not in LANES:
-            raise InputRefused(f"lane must be one of {', '.join(LANES)}")
-        if form not in FORMS:
-            raise InputRefused(f"form must be one of {', '.join(FORMS)}")
         name = JobName(lane=lane, job_id=job_id or new_job_id(now_ms()), tenant=self.tenant)
-        if not JOB_ID.match(name.job_id):
-            raise InputRefused("job_id must be 1 to 64 of A-Z a-z 0-9 . _ -")
         lines, digest = lines_of(source), ""
         if isinstance(lines, FileSource):
             facts = lines.scan()
             total, digest = facts.total, f"blake2b:{facts.digest}"
-        entry = JobEntry(
-            lane=lane,
-            tenant=self.tenant,
-            job_id=name.job_id,
-            kind="descriptor",
-            total=-1 if total is None else total,
-            deadline_at_ms=0 if deadline_ms is None else now_ms() + deadline_ms,
-            model=model,
-            form=form,
-            source=digest,
-            created_at_ms=now_ms(),
-        )
+        entry = descriptor(
+            name, model=model, form=form, source=digest, total=total, deadline_ms=deadline_ms,
+            at_ms=now_ms(),
+        )  # fmt: skip
         items = lines.items() if isinstance(lines, FileSource) else lines
         return self._submit(name, entry, with_defaults(items, params), background)
 
@@ -257,7 +243,7 @@ class Client:
         self, name: JobName, entry: JobEntry, lines: Iterator[Line], background: bool
     ) -> Job:
         known = self.board.known(name)
-        accepted: set[int] = set()
+        accepted = IndexSet()
         below = 0
         if known.descriptor is not None:
             check_same(known.descriptor, entry)

@@ -3,7 +3,56 @@
 from __future__ import annotations
 
 from streamer.client.errors import InputRefused, JobConflict
+from streamer.client.kafka_jobs import JobName
+from streamer.event.codes import FORMS, LANES
 from streamer.event.records import JobEntry
+from streamer.event.topics import JOB_ID
+
+
+def descriptor(
+    name: JobName,
+    *,
+    model: str,
+    form: str,
+    source: str,
+    total: int | None,
+    deadline_ms: int | None,
+    at_ms: int,
+) -> JobEntry:
+    """The first thing said about a job.
+
+    Args:
+        name: of the job.
+        model: for items that name none.
+        form: of the answers.
+        source: digest of the input, "" when nobody knows.
+        total: items, None while nobody knows.
+        deadline_ms: from now, None = the service's default.
+        at_ms: now, Unix ms.
+
+    Raises:
+        InputRefused: a value is not possible.
+    """
+    if name.lane not in LANES:
+        raise InputRefused(f"lane must be one of {', '.join(LANES)}")
+    if form not in FORMS:
+        raise InputRefused(f"form must be one of {', '.join(FORMS)}")
+    if not JOB_ID.match(name.job_id):
+        raise InputRefused("job_id must be 1 to 64 of A-Z a-z 0-9 . _ -")
+    if deadline_ms is not None and deadline_ms <= 0:
+        raise InputRefused("deadline_ms must be above 0")
+    return JobEntry(
+        lane=name.lane,
+        tenant=name.tenant,
+        job_id=name.job_id,
+        kind="descriptor",
+        total=-1 if total is None else total,
+        deadline_at_ms=0 if deadline_ms is None else at_ms + deadline_ms,
+        model=model,
+        form=form,
+        source=source,
+        created_at_ms=at_ms,
+    )
 
 
 def check_same(before: JobEntry, now: JobEntry) -> None:
