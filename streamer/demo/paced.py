@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 
 from streamer.client.result_item import ResultItem
 
@@ -69,9 +70,9 @@ class PacedQuestions:
                 self.failures.append(error)
                 continue
             self.sent += 1
-            future.add_done_callback(lambda done, q=question, at=meant: self._done(done, q, at))
+            future.add_done_callback(partial(self._done, question, meant))
 
-    def _done(self, done: Future[ResultItem], question: str, meant: float) -> None:
+    def _done(self, question: str, meant: float, done: Future[ResultItem]) -> None:
         latency_s = time.monotonic() - meant
         error = done.exception()
         if error is not None:
