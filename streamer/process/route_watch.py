@@ -20,7 +20,7 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from streamer.clock import Clock
 from streamer.errors import Undecodable
@@ -102,6 +102,10 @@ class RouteWatch:
         self._stopping.set()
         self._thread.join(_CALL_S + 1.0)
 
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def news(self, lane: str) -> list[Reading | BucketPlan]:
         """What came in for this lane since the last call."""
         found = []
@@ -112,14 +116,15 @@ class RouteWatch:
                 return found
 
     def _run(self) -> None:
-        admin = AdminClient(self._properties)
+        admin = AdminClient(self._properties, logger=_log)
         plans = Consumer(
             {
                 **self._properties,
                 "group.id": "none",  # the client wants one; nothing is subscribed or committed
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-            }
+            },
+            logger=_log,
         )
         plans.assign([TopicPartition(self._plans_topic, 0, 0)])
         try:
@@ -131,11 +136,12 @@ class RouteWatch:
 
     def _look(self, admin: AdminClient, plans: Consumer) -> None:
         try:
+            admin.poll(0)  # hands the client's log lines to our logger
             self._read_plans(plans)
             for lane in self._lanes:
                 self._read_progress(admin, lane)
             self._silent = False
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             if not self._silent:
                 _log.warning("progress of work is unknown", extra={"error": str(error)})
             self._silent = True
@@ -149,9 +155,8 @@ class RouteWatch:
         ]
         asked = ConsumerGroupTopicPartitions(lane.group, parts)
         groups = admin.list_consumer_group_offsets([asked], request_timeout=_CALL_S)
-        ends = admin.list_offsets(
-            {part: OffsetSpec.latest() for part in parts}, request_timeout=_CALL_S
-        )
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        ends = admin.list_offsets(dict.fromkeys(parts, latest), request_timeout=_CALL_S)
         found = groups[lane.group].result(_CALL_S).topic_partitions
         committed = {(one.topic, one.partition): max(0, one.offset) for one in found}
         for model, topic in lane.topics.items():

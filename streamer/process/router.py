@@ -13,11 +13,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streamer.errors import BrokerUnreachable, ConfigurationError
-from streamer.event.file_models import ModelFiles, resolve_model
+from streamer.event.file_models import ModelFiles
 from streamer.event.intake import IntakeLimits, read_request
 from streamer.event.lane import Assignment, EmitPlan, Headers, Now
 from streamer.event.records import InferenceRequest
 from streamer.event.topics import TopicNames
+from streamer.process.engines import model_files
 from streamer.process.lane_loop import LaneLoop
 from streamer.process.lane_parts import build_loop
 from streamer.process.route_watch import Reading, RouteWatch, WatchedLane
@@ -33,7 +34,7 @@ from streamer.route.reading import Reader, ReadRequest
 from streamer.route.router_core import PlanToken, RouterCore, RouterLimits
 from streamer.route.tokenizer import Tokenizer
 from streamer.route.window import WindowLimits
-from streamer.settings import ModelSettings, RouteSettings, Settings, client_properties
+from streamer.settings import RouteSettings, Settings, client_properties
 from streamer.telemetry.prometheus_metrics import Metrics
 
 _METADATA_S = 15.0
@@ -52,17 +53,10 @@ def run_router(settings: Settings, lanes: Sequence[str]) -> int:
         watch = _watch(context, lanes)
         watch.start()
         context.closers.append(watch.close)
+        context.ready_checks["watch"] = watch.alive
         return [_lane(context, lane, files, watch) for lane in lanes]
 
     return run_process(settings, role="route", build=build)
-
-
-def model_files(slug: str, model: ModelSettings) -> ModelFiles:
-    """The files of a model of the registry."""
-    return resolve_model(
-        slug, path=model.path, engine=model.engine, task=model.task, revision=model.revision,
-        max_length=model.max_length, pooling=model.pooling, fake_dimension=model.fake_dimension,
-    )  # fmt: skip
 
 
 def served_model(files: ModelFiles, *, normalize: bool) -> ServedModel:
@@ -93,6 +87,8 @@ def router_limits(route: RouteSettings, lane: str) -> RouterLimits:
         window=WindowLimits(
             items=route.window_items, tokens=route.window_tokens,
             wait_ms=0 if lane == "fast" else route.window_ms, buffer_items=route.buffer_items,
+            # Tokenizing a fast turn takes some 10 ms at most; what came later waits that long.
+            deliver_items=128 if lane == "fast" else 1_024,
         ),
         group=GroupLimits(
             items=route.group_items, tokens=route.group_tokens, size_bytes=route.group_bytes,

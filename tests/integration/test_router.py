@@ -24,9 +24,10 @@ from streamer.event.wire import (
     decode_work,
     encode_plan,
 )
+from streamer.process.engines import model_files
 from streamer.process.lane_loop import LaneLoop
 from streamer.process.route_watch import RouteWatch
-from streamer.process.router import _lane, _watch, check_partitions, model_files
+from streamer.process.router import _lane, _watch, check_partitions
 from streamer.process.runtime import ProcessContext
 from streamer.settings import Settings, load_settings
 from streamer.telemetry.prometheus_metrics import Metrics
