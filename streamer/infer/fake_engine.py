@@ -64,7 +64,7 @@ def fake_vectors(
         dimension: values a row.
     """
     edges = (starts(lengths) * 4).tolist()
-    flat = memoryview(np.ascontiguousarray(token_ids, dtype="<u4")).cast("B")
+    flat = np.ascontiguousarray(token_ids, dtype="<u4").tobytes()
     blake = hashlib.blake2b
     seeds = np.frombuffer(
         b"".join(
@@ -78,12 +78,14 @@ def fake_vectors(
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    return ((mixed >> np.uint64(40)).astype(np.float64) / (1 << 23) - 1.0).astype(np.float32)
+    values = (mixed >> np.uint64(40)).astype(np.float64) / (1 << 23) - 1.0
+    return np.asarray(values, np.float32)
 
 
 def fake_vector(token_ids: NDArray[np.generic], dimension: int) -> NDArray[np.float32]:
     """The row of one text: float32 [dimension]."""
-    return fake_vectors(token_ids, np.array([len(token_ids)], np.int32), dimension)[0]
+    rows = fake_vectors(token_ids, np.array([len(token_ids)], np.int32), dimension)
+    return rows.reshape(dimension)
 
 
 class FakeModel:

@@ -207,8 +207,8 @@ class BlockingEngine:
         except Exception as error:
             # The adapter stands between any model code and the worker; only the type is told,
             # because a message of foreign code may repeat the input.
-            failure = EngineFailure("batch", "model_error", f"{type(error).__name__} in the model")
-            return failed_outcome(ticket, batch, self._model.spec, failure)
+            foreign = EngineFailure("batch", "model_error", f"{type(error).__name__} in the model")
+            return failed_outcome(ticket, batch, self._model.spec, foreign)
 
 
 def failed_outcome(

@@ -9,7 +9,7 @@ are shared by all instances (threads); torch leaves the interpreter lock inside 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -169,8 +169,8 @@ class TorchModel:
     def _forward(
         self,
         module: torch.nn.Module,
-        arrays: dict[str, NDArray[np.generic]],
-        params: dict[str, object],
+        arrays: Mapping[str, NDArray[np.generic]],
+        params: Mapping[str, object],
     ) -> torch.Tensor:
         loaded, device = self._loaded_or_fail(), self._spec.device
         mask = _to(arrays["mask"], device)
@@ -197,7 +197,7 @@ class TorchModel:
         def run(columns: BatchColumns) -> NDArray[np.float32]:
             with torch.inference_mode():
                 arrays = self.prepare(columns).arrays
-                parts = [self._forward(module, dict(piece), {}).cpu().numpy() for piece in arrays]
+                parts = [self._forward(module, piece, {}).cpu().numpy() for piece in arrays]
             return np.concatenate(parts)
 
         return run

@@ -70,9 +70,9 @@ def quiet_import(*, threads: int) -> None:
         return False
 
     import_utils.is_sklearn_available = absent
-    transformers.utils.is_sklearn_available = absent
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.is_sklearn_available = absent  # type: ignore[attr-defined]
+    transformers.utils.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def load_module(folder: Path, *, task: str, labels: tuple[str, ...] | None = None) -> LoadedModel:

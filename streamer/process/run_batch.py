@@ -69,7 +69,7 @@ def run_lines(
     options: RunBatchOptions,
     *,
     clock: Clock,
-    write: Callable[[bytes], None],
+    write: Callable[[bytes], object],
 ) -> Mapping[str, int]:
     """Answer every line, in order.
 
@@ -174,7 +174,7 @@ class _LineReader:
 class _InOrder:
     """Writes lines by index as soon as all before them are written."""
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
+    def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
         self._next = 0
         self._waiting: dict[int, bytes] = {}
