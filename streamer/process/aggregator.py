@@ -100,7 +100,10 @@ class AggregateHooks:
         numbers = [assignment.at.partition for assignment in assignments]
         for number, found in self._reader.restore(numbers).items():
             self._core.restored(
-                number, states=found.states, entries=found.entries, watermark=found.watermark
+                number,
+                states=list(found.states.values()),
+                entries=list(found.entries.values()),
+                watermark=found.watermark,
             )
 
     def pump(self, now: Now) -> bool:

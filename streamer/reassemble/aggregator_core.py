@@ -75,8 +75,8 @@ class AggregatorCore:
 
         Args:
             partition: number of the results partition.
-            states: ``job-state`` of the same number, in log order.
-            entries: ``jobs`` of the same number, in log order.
+            states: ``job-state`` of the same number; the last record of a key counts.
+            entries: ``jobs`` of the same number; the last record of a key counts.
             watermark: high watermark of the results partition, from a read_uncommitted handle,
                 taken after the assignment and after the committed offset.
         """

@@ -34,15 +34,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Restored:
-    """What was found for one partition; both lists are in log order.
+    """What was found for one partition: the last record of each key.
+
+    Only the last, because a topic that was not compacted for long holds many of each.
 
     Attributes:
         watermark: high watermark of the results partition.
     """
 
     watermark: int
-    states: list[Record] = field(default_factory=list)
-    entries: list[Record] = field(default_factory=list)
+    states: dict[bytes | None, Record] = field(default_factory=dict)
+    entries: dict[bytes | None, Record] = field(default_factory=dict)
 
 
 class StateReader:
@@ -150,7 +152,7 @@ class StateReader:
         ):  # fmt: skip
             for record in records:
                 one = restored[record.partition]
-                (one.states if record.topic == self._states else one.entries).append(record)
+                (one.states if record.topic == self._states else one.entries)[record.key] = record
         self._follow({n: found[TopicPartition(self._jobs, n)].high for n in numbers})
         return restored
 

@@ -87,6 +87,42 @@ def test_kill_9_in_mid_job_loses_and_repeats_nothing(
     assert len(dirty) > committed, "no aborted output was there to be hidden"
 
 
+def test_partitions_move_between_two_processes_in_mid_job(
+    kafka: str, prefix: str, tmp_path: Path
+) -> None:
+    make_topics(kafka, prefix)
+    writer = ResultWriter(kafka, prefix)
+    records = _shuffled_results(11)
+    share = len(records) // 3
+    first = AggregateProcess(kafka, prefix, tmp_path, name="first")
+    second = AggregateProcess(kafka, prefix, tmp_path, name="second")
+
+    with running(first), running(second):
+        writer.entries(*[an_entry(job_id=job_id, total=TOTAL) for job_id in JOBS])
+        first.start(0)
+        first.wait_for("assigned")
+        _feed(writer, records[:share])
+        second.start(1)
+        second.wait_for("started")
+        _feed(writer, records[share : 2 * share])
+        second.wait_for("assigned")
+        assert first.stop() == 0, first.log()
+        _feed(writer, records[2 * share :])
+        found = read_outputs(kafka, prefix, completions=len(JOBS))
+        assert second.stop() == 0, second.log()
+
+    for job_id in JOBS:
+        assert released(found[job_id]) == list(range(TOTAL)), first.log() + second.log()
+        (completion,) = [each for each in found[job_id] if isinstance(each, Completion)]
+        assert completion.digest == _digest(TOTAL)
+
+
+def _feed(writer: ResultWriter, records: list[ResultRecord]) -> None:
+    for record in records:
+        writer.results([record])
+        time.sleep(0.01)  # several emissions, not one
+
+
 def test_jobs_on_quiet_partitions_end_and_leave_no_entry_behind(
     kafka: str, prefix: str, tmp_path: Path
 ) -> None:

@@ -22,7 +22,11 @@ from tests.support.work_line import PARTITIONS, ROOT, read_until
 class AggregateProcess:
     """One ``streamer aggregate`` process for the bulk lane, started again and again."""
 
-    def __init__(self, bootstrap: str, prefix: str, folder: Path, **environment: str) -> None:
+    def __init__(
+        self, bootstrap: str, prefix: str, folder: Path, *, name: str = "aggregate",
+        **environment: str,
+    ) -> None:  # fmt: skip
+        self._name = name
         self._environment = {
             **os.environ,
             "STREAMER_CONFIG": str(folder / "none.yaml"),
@@ -51,11 +55,13 @@ class AggregateProcess:
 
     @property
     def _log_path(self) -> Path:
-        return self._folder / f"aggregate-{self._starts}.log"
+        return self._folder / f"{self._name}-{self._starts}.log"
 
     def log(self) -> str:
         """All logs so far."""
-        return "".join(path.read_text() for path in sorted(self._folder.glob("aggregate-*.log")))
+        return "".join(
+            path.read_text() for path in sorted(self._folder.glob(f"{self._name}-*.log"))
+        )
 
     def is_alive(self) -> bool:
         """Whether it runs."""
