@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,14 @@ from streamer.infer.engine import (
     Ticket,
 )
 from streamer.infer.launch import Failed, Launch, News, late
-from streamer.process.slot_pieces import Flight, Piece, after_failure, item_failures, whole
+from streamer.process.slot_pieces import (
+    Flight,
+    Piece,
+    Slots,
+    after_failure,
+    item_failures,
+    whole,
+)
 
 LANES = ("fast", "bulk")
 _PRIORITY = {"fast": PRIORITY_FAST, "bulk": PRIORITY_BULK}
@@ -35,21 +41,11 @@ _PRIORITY = {"fast": PRIORITY_FAST, "bulk": PRIORITY_BULK}
 # start before news come, and those end the wait.
 _POLL_IDLE_S = 0.001
 _POLL_BUSY_S = 0.02
+# A lane's owner looks in every few milliseconds; what is laid out must last that long.
+_AHEAD_MS = 10.0
+_AHEAD_MAX = 8
 # However much fast traffic there is, one bulk batch begins this often.
 _BULK_SHARE_NS = 500_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """What a lane may offer now.
-
-    Attributes:
-        idle: batches that would start at once.
-        room: batches that are welcome, counting those prepared ahead.
-    """
-
-    idle: int
-    room: int
 
 
 class DeviceSlots:
@@ -98,12 +94,19 @@ class DeviceSlots:
             self._lock.notify_all()
 
     def slots(self, lane: str) -> Slots:
-        """What ``lane`` may offer now; bulk is prepared one batch an instance ahead."""
+        """What ``lane`` may offer now."""
         with self._lock:
-            waiting = {name: len(self._offered[name]) + len(self._ready[name]) for name in LANES}
-            idle = max(0, self._instances - len(self._running) - sum(waiting.values()))
-            ahead = 1 if lane == "fast" else self._instances
-            return Slots(idle, max(idle, ahead - waiting[lane]))
+            waiting = {name: [*self._offered[name], *self._ready[name]] for name in LANES}
+            busy = len(self._running) + sum(map(len, waiting.values()))
+            idle = max(0, self._instances - busy)
+            ahead = 1 if lane == "fast" else self._ahead(waiting["bulk"])
+            return Slots(idle, max(idle, ahead - len(waiting[lane])))
+
+    def _ahead(self, waiting: list[Piece]) -> int:
+        """Bulk batches to lay out ahead: one an instance, more while they are very short."""
+        waiting_ms = sum(piece.flight.launch.predicted_ms for piece in waiting)
+        short = waiting_ms < _AHEAD_MS * self._instances
+        return self._instances * (_AHEAD_MAX if short else 1)
 
     def alive(self) -> bool:
         """Whether both threads live, nothing failed and the engine is well."""

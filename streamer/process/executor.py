@@ -18,7 +18,8 @@ from streamer.errors import EngineFailure
 from streamer.event.lane import Assignment, EmitPlan, Now
 from streamer.infer.engine import Engine
 from streamer.infer.launch import Launch, News
-from streamer.process.device_slots import LANES, DeviceSlots, Slots
+from streamer.process.device_slots import LANES, DeviceSlots
+from streamer.process.slot_pieces import Slots
 from streamer.process.work_plan import ended_with
 from streamer.process.worker_core import WorkerCore
 

@@ -18,6 +18,19 @@ from streamer.infer.launch import Failed, Launch, take_items
 TRIES_MAX = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What a lane may offer now.
+
+    Attributes:
+        idle: batches that would start at once.
+        room: batches that are welcome, counting those prepared ahead.
+    """
+
+    idle: int
+    room: int
+
+
 @dataclass(slots=True)
 class Flight:
     """A launch of which ``left`` positions are not told yet."""

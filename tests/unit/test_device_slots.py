@@ -49,7 +49,7 @@ def _launch(*tokens: int, lane: str = "bulk", deadlines: list[int] | None = None
     )  # fmt: skip
     return Launch(
         lane=lane, model=MODEL, batch_id=f"{lane}-{tokens}", columns=columns, members=(),
-        deadline_at_ms=np.array(deadlines or [0] * count, np.int64),
+        predicted_ms=40.0, deadline_at_ms=np.array(deadlines or [0] * count, np.int64),
     )  # fmt: skip
 
 
@@ -211,7 +211,7 @@ def test_a_fast_request_is_laid_out_while_bulk_keeps_every_slot_busy() -> None:
         assert hooks["bulk"].pump(at_ms())
         _until(lambda: model.ran != [])
         hooks["bulk"].pump(at_ms())
-        assert executor.slots("bulk", MODEL).room == 0
+        assert executor.slots("bulk", MODEL).room < 8, "no bulk batch waits"
         fast = a_work(1, job_id=None, lane="fast", first_index=50)
         cores["fast"].deliver([delivered(fast, 0)], at_ms())
 
@@ -230,6 +230,21 @@ def _until(holds: Callable[[], bool]) -> None:
     until = time.monotonic() + _LIMIT_S
     while not holds():
         assert time.monotonic() < until
+
+
+def test_very_short_batches_are_laid_out_further_ahead_within_a_bound() -> None:
+    gate = threading.Event()
+    with _executor(ScriptedModel(lambda batch: _passes(gate))) as executor:
+        executor.offer(_launch(1))
+        _until(lambda: executor.slots("bulk", MODEL).idle == 0)
+        count = 0
+        while executor.slots("bulk", MODEL).room:
+            executor.offer(replace(_launch(2), predicted_ms=0.1))
+            count += 1
+        gate.set()
+        _wait_for(executor, finals=1 + count)
+
+    assert 7 <= count <= 8
 
 
 def test_what_expires_while_it_waits_is_not_run() -> None:
