@@ -145,10 +145,9 @@ class DeviceSlots:
             piece = self._offered[lane].popleft()
             # It counts as ready while it is laid out, so that the bounds hold.
             self._ready[lane].append(piece)
-        if not self._lay_out(piece):
-            return
-        with self._lock:
-            self._lock.notify_all()
+        if self._lay_out(piece):
+            with self._lock:
+                self._lock.notify_all()
 
     def _next_lane(self) -> str | None:
         return next((lane for lane in LANES if self._offered[lane]), None)
