@@ -116,8 +116,9 @@ class PartitionState:
                 last_offset=state.closed_at_offset,
                 origins=state.released_origin,
             )
-        for record in {record.key: record for record in entries}.values():
-            self.entry(record, now)
+        said = {record.key or b"": record for record in entries}
+        for key in sorted(said, key=lambda key: not key.endswith(b"#descriptor")):
+            self.entry(said[key], now)  # Descriptors first: they silence the deadlines of items.
         self.moved_to(self.low.position)
 
     def moved_to(self, position: int) -> None:

@@ -147,14 +147,19 @@ class AggregateWorld:
             jobs = self.logs[TopicPartition(JOBS, number)]
             self.core.restored(
                 number,
-                states=list(self.logs[TopicPartition(STATES, number)].records),
-                entries=list(jobs.records),
+                states=self.last_records(STATES, number),
+                entries=self.last_records(JOBS, number),
                 watermark=log.end,
             )
             self.position[number] = start
             self.jobs_position[number] = jobs.end
             given.append(Assignment(TopicPartition(RESULTS, number), self.epoch, start))
         self.core.assigned(given, self.now())
+
+    def last_records(self, topic: str, number: int) -> list[Record]:
+        """The last record of each key, in log order: what compaction leaves."""
+        last = {r.key: r for r in self.logs[TopicPartition(topic, number)].records}
+        return sorted(last.values(), key=lambda record: record.offset)
 
     def deliver(self, number: int = 0, count: int = 1_000_000) -> None:
         """Read results; the position steps over markers once the end is reached."""

@@ -87,6 +87,24 @@ def test_a_total_claimed_in_error_does_not_fill_the_disk() -> None:
     assert "conflicting totals" in completion.reason
 
 
+def test_a_restart_does_not_forget_that_the_descriptor_names_the_deadline() -> None:
+    world = AggregateWorld()
+    world.entry(an_entry("descriptor", total=2, deadline_at_ms=START_MS + 5_000))
+    world.hear()
+    world.entry(an_entry("seen", total=2, deadline_at_ms=START_MS + 10))
+    world.settle()
+    world.entry(an_entry("descriptor", total=2, deadline_at_ms=START_MS + 5_000))
+    world.restart()
+    world.pass_time(2_000)
+
+    world.settle()
+    assert world.completions() == []
+    world.pass_time(3_100)
+    world.settle()
+
+    assert [each.status for each in world.completions()] == ["expired"]
+
+
 def test_a_cancel_closes_after_what_is_in_the_log() -> None:
     world = AggregateWorld()
     world.entry(an_entry(total=4))
