@@ -89,11 +89,11 @@ def test_a_total_claimed_in_error_does_not_fill_the_disk() -> None:
 
 def test_a_restart_does_not_forget_that_the_descriptor_names_the_deadline() -> None:
     world = AggregateWorld()
-    world.entry(an_entry("descriptor", total=2, deadline_at_ms=START_MS + 5_000))
+    world.entry(an_entry("descriptor", total=2, deadline_at_ms=START_MS + 5_000, form="avro"))
     world.hear()
     world.entry(an_entry("seen", total=2, deadline_at_ms=START_MS + 10))
     world.settle()
-    world.entry(an_entry("descriptor", total=2, deadline_at_ms=START_MS + 5_000))
+    world.entry(an_entry("descriptor", total=2, deadline_at_ms=START_MS + 5_000, form="avro"))
     world.restart()
     world.pass_time(2_000)
 
