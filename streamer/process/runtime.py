@@ -158,7 +158,9 @@ class _Running:
             _log.error("process failed", extra={"error": f"{type(failure).__name__}: {failure}"})
             return _exit_code(failure)
         _log.info("stopped", extra={"drained": drained})
-        return EXIT_OK if self._signals < 2 else EXIT_INTERRUPTED
+        if self._signals >= 2:
+            return EXIT_INTERRUPTED
+        return EXIT_OK if drained else EXIT_FAILED  # what was left is delivered again
 
     def _failure(self) -> BaseException | None:
         return next((loop.failure for loop in self._loops if loop.failure is not None), None)
