@@ -29,8 +29,8 @@ from streamer.infer.torch_selfbench import Profile, measured_profile
 if TYPE_CHECKING:
     import torch
 
-# Largest rectangle when nothing was measured yet.
-_TOKENS_UNMEASURED = 4_096
+# Largest rectangle when nothing was measured yet: the top of the grid that is measured.
+_TOKENS_UNMEASURED = {"cpu": 4_096, "cuda": 65_536}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,7 @@ class TorchModel:
         self._cores = cores
         self._loaded: LoadedModel | None = None
         self._module: torch.nn.Module | None = None
+        self._tried: dict[str, torch.nn.Module] = {}
         self._spec = EngineSpec(
             model=files.slug, revision=files.revision, tokenizer_hash=files.tokenizer_hash,
             task=files.task, output=OUTPUT_OF_TASK[files.task], row_shape=(),
@@ -107,13 +108,13 @@ class TorchModel:
 
     def warm_up(self) -> None:
         """Choose dtype and batch size by measuring, or from the cache of an earlier start."""
-        loaded = self._loaded_or_fail()
         if not self._options.measure:
             return
         profile = measured_profile(
             self._spec, wanted=self._options.dtype, cache=self._options.cache, runner=self._trial
         )
-        self._module = _placed(loaded.module, self._spec.device, profile.dtype)
+        self._module = self._in_dtype(profile.dtype)
+        self._tried.clear()
         self._spec = _with_profile(self._spec, profile)
 
     def unload(self) -> None:
@@ -135,7 +136,8 @@ class TorchModel:
         if int(columns.lengths.max(initial=0)) > spec.max_length:
             raise EngineFailure("batch", "model_error", "a text is longer than the model takes")
         arrays, tokens, squares = [], 0, 0.0
-        for texts in rectangles(columns.lengths, spec.cost.tokens_max or _TOKENS_UNMEASURED):
+        tokens_max = spec.cost.tokens_max or _TOKENS_UNMEASURED[spec.device.split(":")[0]]
+        for texts in rectangles(columns.lengths, tokens_max):
             arrays.append(_rectangle(columns, texts, loaded))
             count, width = arrays[-1]["input_ids"].shape
             tokens += count * width
@@ -192,7 +194,7 @@ class TorchModel:
         """A forward pass in a dtype, for the self-benchmark."""
         import torch
 
-        module = _placed(self._loaded_or_fail().module, self._spec.device, dtype)
+        module = self._in_dtype(dtype)
 
         def run(columns: BatchColumns) -> NDArray[np.float32]:
             with torch.inference_mode():
@@ -201,6 +203,12 @@ class TorchModel:
             return np.concatenate(parts)
 
         return run
+
+    def _in_dtype(self, dtype: str) -> torch.nn.Module:
+        if dtype not in self._tried:
+            module = self._loaded_or_fail().module
+            self._tried[dtype] = _placed(module, self._spec.device, dtype)
+        return self._tried[dtype]
 
     def _loaded_or_fail(self) -> LoadedModel:
         if self._loaded is None:
