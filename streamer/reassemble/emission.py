@@ -181,7 +181,7 @@ class PartitionEmitter:
             lane=self._lane,
             tenant=job.tenant,
             job_id=job.job_id,
-            form=job.descriptor_form or job.form or FORMS[0],
+            form=job.descriptor_form or job.form or job.said_form or FORMS[0],
             status=job.life.value,
             total=job.total,
             counts=dict(zip(STATUSES, job.counts, strict=True)),

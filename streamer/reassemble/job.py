@@ -102,7 +102,7 @@ class Job:
         "asked_to_cancel", "counts", "deadline_at_ms", "deadline_named", "deadline_queued",
         "descriptor_form", "digest", "encoding", "entries", "form", "head", "job_id", "key",
         "last_offset", "life", "model", "next_index", "opened_at_ms", "released_origin",
-        "results_from", "tenant", "total", "total_conflict", "unwritten", "waiting",
+        "results_from", "said_form", "tenant", "total", "total_conflict", "unwritten", "waiting",
     )  # fmt: skip
 
     def __init__(self, *, key: bytes, tenant: str, job_id: str) -> None:
@@ -127,6 +127,7 @@ class Job:
         self.model = ""
         self.form = ""
         self.descriptor_form = ""
+        self.said_form = ""  # by route, of an item that may have no result yet
         self.encoding = ""
         self.head: RunHead | None = None
         self.unwritten = False
@@ -157,9 +158,11 @@ class Job:
             Whether the total became known by this entry.
         """
         self.entries |= ENTRY_BITS.get(entry.kind, 0)
+        self.model = self.model or entry.model
         if entry.kind == "descriptor":
-            self.model = self.model or entry.model
             self.descriptor_form = self.descriptor_form or entry.form
+        else:
+            self.said_form = self.said_form or entry.form
         if entry.kind == "cancel":
             self.asked_to_cancel = True
         self._learn_deadline(entry)

@@ -118,7 +118,7 @@ class RunBuilder:
         job = self._job
         known = job.head or RunHead(job.model, "", "", "", "", None)
         return known._replace(
-            form=job.form or job.descriptor_form or known.form or FORMS[0],
+            form=job.form or job.descriptor_form or known.form or job.said_form or FORMS[0],
             encoding=job.encoding or known.encoding or ENCODINGS[0],
         )
 

@@ -105,6 +105,33 @@ def test_a_restart_does_not_forget_that_the_descriptor_names_the_deadline() -> N
     assert [each.status for each in world.completions()] == ["expired"]
 
 
+def test_a_job_whose_items_all_vanished_ends_in_the_form_that_route_saw() -> None:
+    world = AggregateWorld()
+    world.entry(an_entry("seen", total=2, deadline_at_ms=START_MS + 10, form="avro"))
+    world.settle()
+    world.pass_time(1_000)
+
+    world.settle()
+
+    assert world.released() == [0, 1]
+    assert [each.status for each in world.completions()] == ["expired"]
+
+
+def test_a_restart_does_not_forget_the_last_result_of_an_ended_job() -> None:
+    world = AggregateWorld(some_limits(closed_keep_ms=1_000))
+    world.result(a_result(rows(1), job_id="slow"))
+    world.entry(an_entry(job_id="slow", deadline_at_ms=START_MS + 50_000))
+    world.entry(an_entry(total=1))
+    world.result(a_result(rows(0)))
+    world.settle()
+    world.restart()
+    world.pass_time(2_000)
+
+    world.commit()
+
+    assert len([key for key in world.live_keys(STATES) if b"/job" in key]) == 1
+
+
 def test_a_cancel_closes_after_what_is_in_the_log() -> None:
     world = AggregateWorld()
     world.entry(an_entry(total=4))
