@@ -74,13 +74,14 @@ def _streamer(*arguments: str) -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the stack running")
+    parser.add_argument("--items", type=int, default=0, help="paragraphs; 0 = all")
     parser.add_argument("--questions", type=int, default=240, help="single requests beside the job")
     parser.add_argument("--rate", type=float, default=25.0, help="questions a second")
     return parser.parse_args()
 
 
 def _demonstrate(console: Console, options: argparse.Namespace, setup_s: float) -> int:
-    texts = paragraphs()
+    texts = paragraphs()[: options.items or None]
     asked = questions(options.questions)
     source = FOLDER / "paragraphs.jsonl"
     _write_lines(source, texts)
