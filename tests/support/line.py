@@ -8,7 +8,10 @@ import numpy as np
 
 from loadgen.kafka_ledger import check_jobs, count_aborted, read_topic
 from loadgen.ledger import Ledger, Put, Report, text_hash
+from streamer.audit.kafka_audit import LaneAudit
+from streamer.audit.verdict import Verdict
 from streamer.client import Client, Job
+from streamer.client.kafka_jobs import JobName
 from streamer.event.topics import TopicNames
 from streamer.infer.fake_engine import fake_vector
 from streamer.route.fake_tokenizer import fake_ids
@@ -71,9 +74,24 @@ class Line:
         return check_jobs(self.ledger, self.broker, self.names.outputs(lane))
 
     def assert_exact(self, lane: str = "bulk") -> None:
-        """Each item of each job has exactly one right row, in its place, and one completion."""
+        """Each item of each job has exactly one right row, in its place, and one completion.
+
+        Two judges that share no code: the ledger of what was put in, and the audit.
+        """
         for job_id, report in self.verdict(lane).items():
             assert report.ok, (job_id, report.problems)
+            verdict = self.audit(job_id, lane)
+            assert verdict.ok, (job_id, verdict.problems)
+            assert (verdict.items, verdict.lost) == (report.items, 0)
+
+    def audit(self, job_id: str, lane: str = "bulk") -> Verdict:
+        """What ``streamer audit JOB`` says."""
+        kafka = self.settings.kafka
+        audit = LaneAudit(self.broker, self.names, lane, group_prefix=kafka.group_prefix)
+        try:
+            return audit.job(JobName(lane=lane, job_id=job_id))
+        finally:
+            audit.close()
 
     def aborted(self, *topics: str) -> int:
         """Records that only read_uncommitted shows in these topics."""
