@@ -47,6 +47,7 @@ def consumer_config(
 ) -> dict[str, Any]:
     """The client properties of the consumer of ``group``."""
     config: dict[str, Any] = {
+        "log_level": 4,
         "fetch.queue.backoff.ms": 10,
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 1_000,

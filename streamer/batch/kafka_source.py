@@ -31,6 +31,7 @@ from streamer.errors import BrokerUnreachable, StreamerError
 from streamer.event.kafka_record import at_of, record_of
 from streamer.event.lane import Assignment, Record, TopicPartition
 from streamer.kafka_errors import ConsumerTrouble, consumer_trouble
+from streamer.kafka_log import ClientLog
 
 _ASSIGN_S: Final = 2.0  # then the partition is held and asked about again, others go on
 _REWIND_S: Final = 5.0
@@ -68,12 +69,12 @@ class KafkaSource:
         self._quiet = False  # everything is paused
         self._joined = False
         self._raised: BaseException | None = None
-        self._missing: set[str] = set()
+        self._missing: set[str] = set()  # topics that were told of as missing
 
     def start(self, hooks: SourceHooks) -> None:
         """Build the consumer and subscribe."""
         self._hooks = hooks
-        self._client = Consumer(self._config, logger=_log)
+        self._client = Consumer(self._config, logger=ClientLog(_log, clock=self._clock))
         self._client.subscribe(
             self._topics,
             on_assign=self._guarded(self._assigned),

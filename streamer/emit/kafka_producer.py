@@ -32,9 +32,9 @@ from streamer.kafka_errors import (
     is_resumable,
     plain_errors,
 )
+from streamer.kafka_log import ClientLog
 
 _END_TXN: Final = re.compile(r'"EndTxn": ?(\d+)')
-_DISCONNECTS: Final = re.compile(r'"disconnects": ?(\d+)')
 _log = logging.getLogger(__name__)
 
 
@@ -64,7 +64,7 @@ class TransactionalProducer:
             "linger.ms": 0,
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 1_000,
-            "log_level": 4,  # warnings; the rest would go to standard error when a client ends
+            "log_level": 4,  # warnings: broken connections are among them
             "message.max.bytes": 8 * 1_048_576,  # a local guard only; the topic's limit decides
             **properties,
             "transactional.id": transactional_id,
@@ -78,20 +78,21 @@ class TransactionalProducer:
             "statistics.interval.ms": tick_ms,
             "stats_cb": self._on_statistics,
             # No error_cb: with one, the binding raises fatal errors out of whatever call serves
-            # callbacks, at times as a bare SystemError. Without, each call reports its own error.
+            # callbacks, at times as a bare SystemError. Without, each call reports its own error,
+            # and broken connections are seen in the log, where also those appear that it hides.
         }
         self._clock = clock
         self._client: Producer | None = None
         self._deliveries = _Deliveries()
         self._wanted: Callable[[int], None] | None = None
         self._disturbed = False
-        self._disconnects: int | None = None  # of this client object, at the last look
+        self._client_log = ClientLog(_log, trouble=self._on_trouble, clock=clock)
 
     def build(self) -> None:
         """Make the client object; nothing is sent yet."""
-        self._wanted = self._disconnects = None
+        self._wanted = None
         self._disturbed = False
-        self._client = Producer(self._config, logger=_log)
+        self._client = Producer(self._config, logger=self._client_log)
 
     def initialise(self, timeout_s: float) -> None:
         """Fence older objects of this id and end their transaction.
@@ -253,14 +254,13 @@ class TransactionalProducer:
             raise StreamerError("the producer is not built")
         return self._client
 
+    def _on_trouble(self) -> None:
+        self._disturbed = True
+
     def _on_statistics(self, text: str) -> None:
         wanted = self._wanted
-        if wanted is None:
-            return
-        disconnects = sum(map(int, _DISCONNECTS.findall(text)))
-        self._disturbed |= self._disconnects is not None and disconnects != self._disconnects
-        self._disconnects = disconnects
-        wanted(sum(map(int, _END_TXN.findall(text))))
+        if wanted is not None:
+            wanted(sum(map(int, _END_TXN.findall(text))))
 
 
 class _Deliveries:

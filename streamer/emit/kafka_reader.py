@@ -25,6 +25,7 @@ from streamer.errors import BrokerUnreachable, StreamerError
 from streamer.event.kafka_record import at_of, record_of
 from streamer.event.lane import Record, TopicPartition
 from streamer.kafka_errors import ConsumerTrouble, consumer_trouble, is_end, when_asking
+from streamer.kafka_log import ClientLog
 
 _log = logging.getLogger(__name__)
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -54,7 +55,7 @@ def bounds(
         BrokerUnreachable: no answer in time.
         ConfigurationError: a topic or partition does not exist, or it may not be read.
     """
-    admin = AdminClient({**properties}, logger=_log)
+    admin = AdminClient({**properties}, logger=ClientLog(_log))
     while True:
         try:
             lows = _offsets(admin, partitions, _EARLIEST)
@@ -115,7 +116,7 @@ class PartitionReader:
 
     def start(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read from these offsets on; each must lie inside its log."""
-        self._client = Consumer(self._config, logger=_log)
+        self._client = Consumer(self._config, logger=ClientLog(_log))
         self._positions = dict(starts)
         self._client.assign(
             [ClientPartition(at.topic, at.partition, offset) for at, offset in starts.items()]

@@ -107,6 +107,7 @@ class ProducerRing:
         self._ring = Ring(limits.producers)
         self._fence = FenceRule(timeout_ns=limits.transaction_timeout_ms * 1_000_000)
         self._closing = threading.Event()
+        self._rebuilding = False
         self._producers = [
             TransactionalProducer(
                 properties=properties,
@@ -123,6 +124,11 @@ class ProducerRing:
             closing=self._closing,
             clock=clock,
         )
+
+    @property
+    def is_rebuilding(self) -> bool:
+        """Whether a producer is being built anew: that may take as long as an outage."""
+        return self._rebuilding
 
     def start(self, deadline: Deadline) -> None:
         """Build and initialise every producer; must be done before the first consume.
@@ -251,16 +257,24 @@ class ProducerRing:
 
     def _rebuild(self, index: int, deadline: Deadline, *, cause: str = "") -> bool:
         """Drop, build, initialise; tried again until the deadline."""
-        producer = self._producers[index]
         cause = cause or self._ring.state(index).value
+        self._rebuilding = True
+        try:
+            is_built = self._build(self._producers[index], deadline)
+        finally:
+            self._rebuilding = False
+        if is_built:
+            self._ring.rebuilt(index)
+            self._tell_rebuilt(cause)
+        return is_built
+
+    def _build(self, producer: TransactionalProducer, deadline: Deadline) -> bool:
         attempt = 0
         while not self._closing.is_set():
             producer.drop()
             producer.build()
             if self._initialise(producer, deadline):
                 producer.took_disturbance()
-                self._ring.rebuilt(index)
-                self._tell_rebuilt(cause)
                 return True
             if deadline.passed(self._clock.monotonic_ns()):
                 return False

@@ -6,9 +6,9 @@ So a producer begins again only after a statistics tick later than its last comm
 EndTxn was sent exactly once; after anything but a clean commit it is rebuilt under the same id.
 
     READY ──begin──► OPEN ──committed──► AWAITING ──tick_clean──► READY
-                      │ disturbed            │ tick_surplus, disturbed
-                      ▼                      ▼
-                   TAINTED ──committed───► DIRTY ──rebuilt──► READY
+      │ disturbed     │ disturbed            │ tick_surplus, disturbed
+      ▼               ▼                      ▼
+    DIRTY          TAINTED ──committed───► DIRTY ──rebuilt──► READY
     OPEN, TAINTED ──aborted──► DIRTY         ──unknown──► DOUBTFUL ──rebuilt──► READY
 
 At most one slot is OPEN, TAINTED or DOUBTFUL: transaction n+1 begins only when outcome n is known.
@@ -52,8 +52,9 @@ TRANSITIONS: Final[dict[tuple[SlotState, SlotEvent], SlotState]] = {
     (_S.NEW, _E.REBUILT): _S.READY,
     (_S.NEW, _E.DISTURBED): _S.NEW,
     (_S.READY, _E.BEGIN): _S.OPEN,
-    # Every request was answered and counted once: no late copy can exist.
-    (_S.READY, _E.DISTURBED): _S.READY,
+    # No late request can exist, but a client object that lived through an outage may hang in
+    # send_offsets beyond its time limit (seen after a broker restart).
+    (_S.READY, _E.DISTURBED): _S.DIRTY,
     (_S.OPEN, _E.COMMITTED): _S.AWAITING,
     (_S.OPEN, _E.ABORTED): _S.DIRTY,
     (_S.OPEN, _E.UNKNOWN): _S.DOUBTFUL,

@@ -12,9 +12,11 @@ from typing import Final
 from streamer.clock import Clock
 from streamer.deadline import Deadline
 from streamer.emit.kafka_ring import Outcome, ProducerRing
+from streamer.errors import StreamerError
 from streamer.event.lane import EmitPlan
 
 _STUCK_NS: Final = 5_000_000_000
+_LOST_NS: Final = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,17 @@ class CommitThread:
                 self._changed.wait_for(self._has_ended, timeout_s)
             if self._failure is not None:
                 raise self._failure
+            self._check_lost()
             ended, self._ended = self._ended, None
             return ended
+
+    def _check_lost(self) -> None:
+        """A call of the client that never returns cannot be ended: only the process can."""
+        job, since = self._job, self._busy_since_ns
+        if job is None or since is None or self._ring.is_rebuilding:
+            return
+        if self._clock.monotonic_ns() - since > _LOST_NS:
+            raise StreamerError(f"{self._name}: a transaction has not ended for a minute")
 
     def is_moving(self) -> bool:
         """Whether it lives and no plan has been inside for longer than 5 s."""
