@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import TypeGuard
 
 VERSION = 1
 METADATA_BYTES_MAX = 4_096
@@ -75,7 +76,7 @@ def at_assignment(offset: int, text: str) -> OffsetMetadata:
     return OffsetMetadata(attempts=known.attempts + 1, offset=offset, rows=known.rows)
 
 
-def _is_count(value: object, highest: int) -> bool:
+def _is_count(value: object, highest: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= highest
 
 
