@@ -68,12 +68,12 @@ class JobProgress:
         self._said_at = time.monotonic()
         if not self._quiet and sys.stderr.isatty():
             self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(bar_width=None),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]:.0f} items/s  ETA {task.fields[eta]}"),
                 TimeElapsedColumn(),
                 console=Console(stderr=True),
+                expand=True,
             )
             total = self._total if self._total >= 0 else None
             self._task = self._bar.add_task(self._title, total=total, rate=0.0, eta="-")

@@ -233,6 +233,8 @@ class Client:
     def _lane(self, lane: str) -> FastLane:
         if lane not in LANES:
             raise InputRefused(f"lane must be one of {', '.join(LANES)}")
+        if lane in self._lanes and self._lanes[lane].failed:
+            self._lanes.pop(lane).close()
         if lane not in self._lanes:
             self._lanes[lane] = FastLane(
                 self.properties, self.reader, self.names, lane=lane, tenant=self.tenant

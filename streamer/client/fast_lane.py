@@ -36,6 +36,7 @@ from streamer.event.records import OutputRun
 from streamer.event.result_item import ResultItem, items_of, parse_output_line
 from streamer.event.topics import TopicNames
 from streamer.event.wire import decode_output, encode_request
+from streamer.kafka_errors import error_of
 
 _POLL_S = 0.05
 
@@ -118,6 +119,8 @@ class FastLane:
         except (KafkaException, BufferError, StreamerError) as error:
             self._forget(name)
             if isinstance(error, KafkaException):
+                if error_of(error).fatal():
+                    self._failure = translate(error, self._names.requests(self._lane))
                 raise translate(error, self._names.requests(self._lane)) from None
             raise
         producer.poll(0)
@@ -142,6 +145,11 @@ class FastLane:
                     "look at `streamer doctor` and the lag of the lane"
                 ) from None
         return answers
+
+    @property
+    def failed(self) -> bool:
+        """Whether its connections are beyond repair; a new one is to be made."""
+        return self._failure is not None
 
     def close(self) -> None:
         """Stop reading; answers still awaited end with an error."""
