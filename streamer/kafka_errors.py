@@ -64,8 +64,9 @@ def error_of(exception: KafkaException) -> KafkaError:
 def plain_errors() -> Iterator[None]:
     """Around calls that serve callbacks: a fatal error always comes out as KafkaException.
 
-    The binding raises a fatal error from inside its own error callback; when another callback is
-    served after that in the same call, it surfaces as a SystemError caused by the real one.
+    The binding raises a fatal error from inside a callback; when another callback is served after
+    that in the same call, it surfaces as a SystemError, caused by the real one or by nothing. Then
+    the code is ``_FATAL`` and the next call on the client tells the real one.
     """
     try:
         yield
@@ -73,9 +74,12 @@ def plain_errors() -> Iterator[None]:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, KafkaException):
             cause = cause.__cause__ or cause.__context__
-        if cause is None:
-            raise
-        raise cause from None
+        raise cause or KafkaException(KafkaError(KafkaError._FATAL)) from error
+
+
+def is_unnamed(exception: KafkaException) -> bool:
+    """Whether only that the client is dead is known, not why."""
+    return error_of(exception).code() == KafkaError._FATAL
 
 
 def is_resumable(exception: KafkaException) -> bool:

@@ -36,7 +36,6 @@ from streamer.kafka_log import ClientLog
 _ASSIGN_S: Final = 2.0  # then the partition is held and asked about again, others go on
 _REWIND_S: Final = 5.0
 _log = logging.getLogger(__name__)
-
 _Taken = tuple[TopicPartition, int, Message]  # with the epoch under which it came out
 
 
@@ -91,8 +90,7 @@ class KafkaSource:
         if self._quiet:
             self._quiet = False
             resume(self._required, self._mine.owned())
-        taken = self._take(records_max, timeout_s)
-        take = self._mine.take
+        taken, take = self._take(records_max, timeout_s), self._mine.take
         records = [
             record_of(message)
             for at, epoch, message in taken

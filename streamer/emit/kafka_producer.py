@@ -30,6 +30,7 @@ from streamer.kafka_errors import (
     during_commit,
     error_of,
     is_resumable,
+    is_unnamed,
     plain_errors,
 )
 from streamer.kafka_log import ClientLog
@@ -77,9 +78,8 @@ class TransactionalProducer:
             "retry.backoff.max.ms": 1_000,
             "statistics.interval.ms": tick_ms,
             "stats_cb": self._on_statistics,
-            # No error_cb: with one, the binding raises fatal errors out of whatever call serves
-            # callbacks, at times as a bare SystemError. Without, each call reports its own error,
-            # and broken connections are seen in the log, where also those appear that it hides.
+            # No error_cb: each call reports its own error, and broken connections are seen in the
+            # log, where those appear too that the callback hides.
         }
         self._clock = clock
         self._client: Producer | None = None
@@ -167,7 +167,7 @@ class TransactionalProducer:
                     self._produce_one(record, deliveries, deadline)
                 left = self._required.flush(deadline.remaining_s(self._clock.monotonic_ns()))
         except KafkaException as error:
-            raise before_commit(error) from error
+            raise before_commit(self._named(error)) from error
         if deliveries.error is not None:
             raise before_commit(KafkaException(deliveries.error))
         if left or deliveries.good != len(records):
@@ -210,7 +210,7 @@ class TransactionalProducer:
                     marks, group_metadata, deadline.remaining_s(self._clock.monotonic_ns())
                 )
         except KafkaException as error:
-            raise before_commit(error) from error
+            raise before_commit(self._named(error)) from error
 
     def commit(self, deadline: Deadline) -> None:
         """Commit; a call that timed out is resumed until the deadline.
@@ -226,7 +226,7 @@ class TransactionalProducer:
                     )
             except KafkaException as error:
                 if not is_resumable(error):
-                    raise during_commit(error) from error
+                    raise during_commit(self._named(error)) from error
                 self._disturbed = True
                 if deadline.passed(self._clock.monotonic_ns()):
                     raise TransactionUnknown(error_of(error).name()) from error
@@ -253,6 +253,15 @@ class TransactionalProducer:
         if self._client is None:
             raise StreamerError("the producer is not built")
         return self._client
+
+    def _named(self, error: KafkaException) -> KafkaException:
+        """The real error where only the death of the client is known: any call repeats it."""
+        if is_unnamed(error):
+            try:
+                self._required.begin_transaction()
+            except KafkaException as real:
+                return real
+        return error
 
     def _on_trouble(self) -> None:
         self._disturbed = True

@@ -57,9 +57,10 @@ def bounds(
     """
     admin = AdminClient({**properties}, logger=ClientLog(_log))
     while True:
+        ask_s = max(0.2, min(_ASK_S, deadline.remaining_s(clock.monotonic_ns())))
         try:
-            lows = _offsets(admin, partitions, _EARLIEST)
-            highs = _offsets(admin, partitions, _LATEST)
+            lows = _offsets(admin, partitions, _EARLIEST, ask_s)
+            highs = _offsets(admin, partitions, _LATEST, ask_s)
         except BrokerUnreachable:
             # A topic made a moment ago has no leader yet that all brokers know.
             if deadline.passed(clock.monotonic_ns()):
@@ -70,7 +71,7 @@ def bounds(
 
 
 def _offsets(
-    admin: AdminClient, partitions: Collection[TopicPartition], spec: OffsetSpec
+    admin: AdminClient, partitions: Collection[TopicPartition], spec: OffsetSpec, timeout_s: float
 ) -> dict[TopicPartition, int]:
     asked = {at: ClientPartition(at.topic, at.partition) for at in partitions}
     if not asked:
@@ -78,12 +79,12 @@ def _offsets(
     answers = admin.list_offsets(
         dict.fromkeys(asked.values(), spec),
         isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        request_timeout=_ASK_S,
+        request_timeout=timeout_s,
     )
     found = {}
     for at, partition in asked.items():
         try:
-            found[at] = int(answers[partition].result(_ASK_S + 1.0).offset)
+            found[at] = int(answers[partition].result(timeout_s + 1.0).offset)
         except KafkaException as error:
             raise when_asking(error, f"{at.topic}-{at.partition}") from error
     return found

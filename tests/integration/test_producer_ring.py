@@ -148,7 +148,7 @@ def test_case_a5_after_an_unknown_outcome_the_committed_offset_tells_the_truth(
 
 
 def test_our_own_transaction_timeout_is_survived(world: World) -> None:
-    ring = world.ring(crash=once("before_commit", lambda: time.sleep(3.5)), timeout_ms=1_000)
+    ring = world.ring(crash=once("before_commit", lambda: time.sleep(2.7)), timeout_ms=1_000)
 
     first = world.emit(ring, b"too late", 5)
     second = world.emit(ring, b"in time", 6)
