@@ -204,10 +204,12 @@ def test_a_record_above_the_topics_limit_aborts_and_the_ring_lives(
     world: World, topics: Topics
 ) -> None:
     small = topics.create("small", 1, max_message_bytes=1_000)
-    ring = world.ring()
+    points: list[str] = []
+    ring = world.ring(crash=points.append)
     plan = world.plan(os.urandom(10_000), 1, topic=small)
 
     assert ring.emit(plan, world.group.consumer_group_metadata()) is Outcome.ABORTED
+    assert points == ["before_produce"], "a bad delivery ends it before the offsets"
     assert world.emit(ring, b"fine", 2) is Outcome.COMMITTED
     assert world.committed()[0] == 2
 
