@@ -66,7 +66,7 @@ def make_consumer(
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             "isolation.level": "read_committed" if committed else "read_uncommitted",
-            "fetch.wait.max.ms": 20,
+            "fetch.wait.max.ms": 100,
             "fetch.queue.backoff.ms": 10,
             "queued.min.messages": 5000,
             "queued.max.messages.kbytes": 16384,

@@ -101,7 +101,7 @@ class PartitionReader:
     def __init__(self, properties: Mapping[str, Any], *, committed: bool = True) -> None:
         self._config: dict[str, Any] = {
             "fetch.queue.backoff.ms": 10,
-            "fetch.wait.max.ms": 20,
+            "fetch.wait.max.ms": 100,
             "queued.min.messages": 5_000,
             "queued.max.messages.kbytes": 16_384,
             **properties,
