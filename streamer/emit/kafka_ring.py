@@ -194,16 +194,17 @@ class ProducerRing:
         # Half of the timeout for records and offsets: a commit is never begun on a transaction
         # that the broker is about to end.
         deadline = Deadline.after(began_ns, self._limits.transaction_timeout_ms / 2)
-        self._crash("before_produce")
+        crash = self._crash if plan.records else _no_crash
+        crash("before_produce")
         producer.begin()
         producer.produce(plan.records, deadline)
-        self._crash("after_produce")
+        crash("after_produce")
         producer.send_offsets(plan.offsets, metadata, deadline)
-        self._crash("after_offsets")
-        self._crash("before_commit")
-        self._crash("in_commit")
+        crash("after_offsets")
+        crash("before_commit")
+        crash("in_commit")
         producer.commit(Deadline.after(began_ns, self._limits.transaction_timeout_ms))
-        self._crash("after_commit")
+        crash("after_commit")
 
     def _failed(self, index: int, error: StreamerError, began_ns: int) -> Outcome:
         producer, now_ns = self._producers[index], self._clock.monotonic_ns()

@@ -2,12 +2,13 @@
 
 ``STREAMER_CRASH_AT=work.bulk.after_produce:3`` kills the process (SIGKILL, nothing is flushed) when
 the loop ``work.bulk`` reaches ``after_produce`` for the third time; several are separated by
-commas, ``:1`` may be left out. ``STREAMER_CRASH_ONCE=FILE`` makes it die once only: the file is
-made just before, and where it exists nothing happens, so that a supervised process lives on.
+commas, ``:1`` may be left out. ``STREAMER_CRASH_ONCE=FILE`` makes each point kill once only: the
+file ``FILE.<loop>.<point>`` is made just before, and where it exists nothing happens, so that a
+supervised process lives on.
 
 Points of a loop, in order: ``after_poll before_produce after_produce after_offsets before_commit
 in_commit after_commit``, and ``in_revoke``. ``in_commit`` dies from a second thread while the
-commit call runs.
+commit call runs. Points of an emission count only emissions that carry records.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def crash_points(name: str, environ: Mapping[str, str] = os.environ) -> Callable
     if not wanted:
         return no_crash
     once = environ.get("STREAMER_CRASH_ONCE")
-    return _Countdown(wanted, Path(once) if once else None)
+    return _Countdown(wanted, f"{once}.{name}" if once else None)
 
 
 def no_crash(point: str) -> None:
@@ -53,7 +54,7 @@ def no_crash(point: str) -> None:
 
 
 class _Countdown:
-    def __init__(self, wanted: dict[str, int], once: Path | None) -> None:
+    def __init__(self, wanted: dict[str, int], once: str | None) -> None:
         self._left = wanted
         self._once = once
         self._lock = threading.Lock()
@@ -63,18 +64,18 @@ class _Countdown:
             if point not in self._left:
                 return
             self._left[point] -= 1
-            if self._left[point] != 0 or not self._may_die():
+            if self._left[point] != 0 or not self._may_die(point):
                 return
         if point == "in_commit":
             threading.Thread(target=_die_soon, daemon=True).start()
         else:
             _die()
 
-    def _may_die(self) -> bool:
+    def _may_die(self, point: str) -> bool:
         if self._once is None:
             return True
         try:
-            self._once.touch(exist_ok=False)
+            Path(f"{self._once}.{point}").touch(exist_ok=False)
         except FileExistsError:
             return False
         return True

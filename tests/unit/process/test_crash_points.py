@@ -46,3 +46,4 @@ def test_with_a_file_it_dies_once_for_all_successors(deaths: list[str], tmp_path
         crash_points("work.bulk", environ)("after_poll")
 
     assert deaths == ["killed"]
+    assert [path.name for path in tmp_path.iterdir()] == ["died.work.bulk.after_poll"]
