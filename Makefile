@@ -27,7 +27,7 @@ demo: $(STAMP) ## set-up and main job on the embedded stack; KEEP=1 leaves it ru
 	@$(PY) -m streamer.demo $(if $(KEEP),--keep)
 
 test: $(STAMP) ## all tests: unit, property, integration and end to end on a real broker
-	@$(PY) -m pytest tests
+	@$(PY) -m pytest tests -n 2 --dist loadfile
 
 unit: $(STAMP) ## only what needs no broker and no model (seconds)
 	@$(PY) -m pytest tests/unit tests/property tests/architecture -m "not engine and not integration"
