@@ -15,6 +15,9 @@ ORIGIN: Final = "streamer-origin"  # topic:partition:offset, set by redrive and 
 TRACEPARENT: Final = "traceparent"
 
 _PLACE_CHARS_MAX: Final = 30  # ten digits of a partition, a colon, nineteen of an offset
+_TOPIC_CHARS_MAX: Final = 249
+_PARTITION_MAX: Final = (1 << 31) - 1
+_OFFSET_MAX: Final = (1 << 63) - 1
 
 AVRO: Final = b"avro/binary"
 JSON: Final = b"application/json"
@@ -32,6 +35,8 @@ def origin_from(headers: Headers, default: tuple[str, int, int]) -> tuple[str, i
     topic, _, place = raw.decode("ascii", errors="replace").partition(":")
     partition, _, offset = place.partition(":")
     numbers = partition.isdecimal() and offset.isdecimal() and len(place) <= _PLACE_CHARS_MAX
-    if not topic or not numbers:
+    if not 0 < len(topic) <= _TOPIC_CHARS_MAX or not numbers:
         raise Undecodable("corrupt_record", f"header {ORIGIN} is not topic:partition:offset")
+    if int(partition) > _PARTITION_MAX or int(offset) > _OFFSET_MAX:
+        raise Undecodable("corrupt_record", f"header {ORIGIN} names no place that can exist")
     return topic, int(partition), int(offset)

@@ -26,6 +26,7 @@ from streamer.route.tokenizer import TextRequest
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 # Far beyond any job, and far below where int64 columns would overflow.
 _INDEX_MAX = 1 << 53
+_DEADLINE_MAX_MS = 1 << 53
 _SHOWN_CHARS = 64
 _MEMO_SIZE = 1_024
 
@@ -171,11 +172,14 @@ class Admission:
 
 
 def deadline_of(request: InferenceRequest, accepted_at_ms: int) -> int:
-    """The absolute deadline in Unix ms, the earlier one when two are given; 0 = none."""
+    """The absolute deadline in Unix ms, the earlier one when two are given; 0 = none.
+
+    A time-out of any length is allowed, so the sum is cut to what a column can hold.
+    """
     named = [] if request.deadline_at_ms is None else [max(1, request.deadline_at_ms)]
     if request.timeout_ms is not None:
         named.append(max(1, accepted_at_ms + request.timeout_ms))
-    return min(named, default=0)
+    return min(min(named), _DEADLINE_MAX_MS) if named else 0
 
 
 def refusal_digest(request: InferenceRequest) -> bytes:

@@ -32,6 +32,8 @@ from streamer.route.tokenizer import Encoded, TextRequest
 # A record of the work topic holds at most 1 MiB; columns and names need the rest.
 ITEM_BYTES_MAX = 900_000
 _LETTER_BYTES_MAX = 4_194_304
+# A dead letter holds the key twice, and its topic has room for the value and little more.
+_LETTER_KEY_BYTES_MAX = 4_096
 _ENTRY_BYTES = 600
 _NAME_CHARS = 64
 
@@ -79,39 +81,75 @@ class Reader:
             self._admission.check_identity(request)
         except Undecodable as error:
             return _dead(record, error, now)
+        except Exception as error:
+            # A record that no check foresaw must not be delivered again for ever.
+            return _dead(record, _surprise(error, "reading the record"), now)
         try:
             admitted = self._admission.admit(request, accepted_at_ms=accepted, now_ms=now.wall_ms)
         except ItemRejected as error:
             return _refused(record, request, origin, accepted, error, now)
+        except Exception as error:
+            return _dead(record, _surprise(error, "admitting the request"), now)
         return _Draft(record, request, origin, accepted, admitted)
 
 
-def _tokenized(drafts: Sequence[_Draft]) -> dict[int, list[Encoded]]:
-    """The encoded rows of every draft, one call of each model's tokenizer for all of them."""
+def _surprise(error: BaseException, doing: str) -> Undecodable:
+    """Only the type is told: foreign messages may repeat the input."""
+    return Undecodable("corrupt_record", f"{type(error).__name__} while {doing}")
+
+
+def _tokenized(drafts: Sequence[_Draft]) -> dict[int, list[Encoded] | ItemRejected]:
+    """The encoded rows of every draft, one call of each model's tokenizer for all of them.
+
+    Where that call fails each draft is tokenized alone, so that only the culprit is refused.
+    """
     by_model: dict[str, list[_Draft]] = {}
     for draft in drafts:
         by_model.setdefault(draft.admitted.model.slug, []).append(draft)
-    encoded: dict[int, list[Encoded]] = {}
+    encoded: dict[int, list[Encoded] | ItemRejected] = {}
     for members in by_model.values():
-        tokenizer = members[0].admitted.model.tokenizer
-        texts = [
-            row for one in members for row in one.admitted.rows if isinstance(row, TextRequest)
-        ]
-        done = iter(tokenizer.encode(texts)) if texts else iter(())
-        for one in members:
-            params = one.admitted.params
-            encoded[id(one)] = [
-                next(done)
-                if isinstance(row, TextRequest)
-                else tokenizer.adopt(row, truncate=params.truncate, direction=params.direction)
-                for row in one.admitted.rows
-            ]
+        found = _tokenized_together(members)
+        if isinstance(found, ItemRejected) and len(members) > 1:
+            for one in members:
+                alone = _tokenized_together([one])
+                encoded[id(one)] = alone if isinstance(alone, ItemRejected) else alone[0]
+            continue
+        for at, one in enumerate(members):
+            encoded[id(one)] = found if isinstance(found, ItemRejected) else found[at]
     return encoded
 
 
-def _finished(draft: _Draft, rows: list[Encoded], now: Now) -> Entry:
+def _tokenized_together(members: Sequence[_Draft]) -> list[list[Encoded]] | ItemRejected:
+    """The rows of drafts of one model, or why the tokenizer failed on them."""
+    tokenizer = members[0].admitted.model.tokenizer
+    texts = [row for one in members for row in one.admitted.rows if isinstance(row, TextRequest)]
+    try:
+        done = iter(tokenizer.encode(texts)) if texts else iter(())
+        return [
+            [
+                next(done)
+                if isinstance(row, TextRequest)
+                else tokenizer.adopt(
+                    row, truncate=one.admitted.params.truncate,
+                    direction=one.admitted.params.direction,
+                )
+                for row in one.admitted.rows
+            ]
+            for one in members
+        ]  # fmt: skip
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the library is no Exception
+        return ItemRejected(
+            "model_error", f"{type(error).__name__} in the tokenizer: send another text"
+        )
+
+
+def _finished(draft: _Draft, rows: list[Encoded] | ItemRejected, now: Now) -> Entry:
     record, request, admitted = draft.record, draft.request, draft.admitted
     try:
+        if isinstance(rows, ItemRejected):
+            raise rows
         item = _work_item(draft, rows)
     except ItemRejected as error:
         return _refused(record, request, draft.origin, draft.accepted_at_ms, error, now)
@@ -243,7 +281,7 @@ def _dead(record: Record, error: Undecodable, now: Now) -> Entry:
             message=message,
             tenant=error.tenant,
             job_id=error.job_id,
-            key=record.key,
+            key=None if record.key is None else record.key[:_LETTER_KEY_BYTES_MAX],
             value=value,
             timestamp_ms=record.timestamp_ms,
         ),

@@ -23,7 +23,8 @@ def test_redrive_and_replay_name_the_first_origin() -> None:
 @pytest.mark.parametrize(
     "raw",
     [b"", b"t", b"t:1", b":1:2", b"t:-1:2", b"t:1:-2", b"t:1:2:3", b"t:a:2", b"t:1_0:2", b"t: 1:2",
-     b"\xff:1:x", b"t:\xd9\xa1:2", b"t:1:" + b"9" * 5_000],
+     b"\xff:1:x", b"t:\xd9\xa1:2", b"t:1:" + b"9" * 5_000,
+     b"t:2147483648:0", b"t:0:9223372036854775808", b"t" * 250 + b":0:0"],
 )  # fmt: skip
 def test_a_garbled_origin_is_undecodable(raw: bytes) -> None:
     with pytest.raises(Undecodable, match="corrupt_record"):
