@@ -27,7 +27,11 @@ class SourceHooks(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceLimits:
-    """How the consumer fetches and how long it may be silent."""
+    """How the consumer fetches and how long it may be silent.
+
+    Attributes:
+        tell_ends: hear of the end of a partition, also of one with nothing but markers.
+    """
 
     session_timeout_ms: int = 6_000
     max_poll_interval_ms: int = 60_000
@@ -35,6 +39,7 @@ class SourceLimits:
     queued_messages: int = 5_000
     queued_kbytes: int = 16_384
     protocol: str = "classic"
+    tell_ends: bool = False
 
     @classmethod
     def for_lane(cls, lane: str, **changes: Any) -> SourceLimits:
@@ -61,6 +66,7 @@ def consumer_config(
         "auto.offset.reset": "error",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
+        "enable.partition.eof": limits.tell_ends,
         "max.poll.interval.ms": limits.max_poll_interval_ms,
         "fetch.wait.max.ms": limits.fetch_wait_ms,
         "queued.min.messages": limits.queued_messages,

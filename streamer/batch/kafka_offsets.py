@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import OFFSET_END, Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from streamer.batch.placement import Held, Placed, place
@@ -46,6 +46,14 @@ def placements(
         TopicPartition(answer.topic, answer.partition): _place(consumer, answer, check_start)
         for answer in answers
     }
+
+
+def starts_of(found: Mapping[TopicPartition, Placed | Held]) -> list[ClientPartition]:
+    """Where the client begins: a held partition at its end, so that it fetches nothing old."""
+    return [
+        ClientPartition(at.topic, at.partition, p.offset if isinstance(p, Placed) else OFFSET_END)
+        for at, p in found.items()
+    ]
 
 
 def _place(consumer: Consumer, answer: ClientPartition, check_start: bool) -> Placed | Held:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from streamer.batch.kafka_consumer import (
@@ -23,14 +23,14 @@ from streamer.batch.kafka_consumer import (
     resume,
     seek,
 )
-from streamer.batch.kafka_offsets import placements
+from streamer.batch.kafka_offsets import placements, starts_of
 from streamer.batch.ownership import Ownership
 from streamer.batch.placement import Held, Placed
 from streamer.clock import Clock
 from streamer.errors import BrokerUnreachable, StreamerError
 from streamer.event.kafka_record import at_of, record_of
 from streamer.event.lane import Assignment, Record, TopicPartition
-from streamer.kafka_errors import ConsumerTrouble, consumer_trouble
+from streamer.kafka_errors import ConsumerTrouble, consumer_trouble, is_end
 from streamer.kafka_log import ClientLog
 
 _ASSIGN_S: Final = 2.0  # then the partition is held and asked about again, others go on
@@ -137,12 +137,15 @@ class KafkaSource:
     def positions(self) -> dict[TopicPartition, int]:
         """Read positions: past everything returned by ``poll`` and past the markers behind it.
 
-        Left out: partitions of which nothing was read since they were placed (their position is
-        where they were placed), and misplaced ones.
+        Where nothing but markers came since a partition was placed, only its end tells
+        (``tell_ends``). Left out: what has told neither, and misplaced partitions.
         """
         asked = [client_at(at) for at in self._mine.moved()]
-        found = self._required.position(asked) if asked else []
-        return {TopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+        known = self._mine.ends()
+        for p in self._required.position(asked) if asked else []:
+            at = TopicPartition(p.topic, p.partition)
+            known[at] = max(p.offset, known.get(at, 0))
+        return known
 
     def group_metadata(self) -> object | None:
         """For a transaction; None before the first assignment or without a member id.
@@ -191,9 +194,11 @@ class KafkaSource:
 
     def _trouble(self, error: KafkaError, message: Message) -> None:
         trouble, topic = consumer_trouble(error), message.topic()
-        if trouble is ConsumerTrouble.FATAL:
+        if is_end(error):
+            self._mine.reached(at_of(message), message.offset() or 0)
+        elif trouble is ConsumerTrouble.FATAL:
             raise StreamerError(f"the consumer is dead: {error.name()}")
-        if trouble is ConsumerTrouble.NO_POSITION and topic is not None:
+        elif trouble is ConsumerTrouble.NO_POSITION and topic is not None:
             at = at_of(message)
             if self._mine.stamp(at) is not None:
                 self._hold(at, Held("the position is outside the log", is_gap=True))
@@ -209,12 +214,7 @@ class KafkaSource:
 
     def _assigned(self, consumer: Consumer, partitions: Sequence[ClientPartition]) -> None:
         found = placements(consumer, ours_of(partitions), _ASSIGN_S)
-        consumer.incremental_assign(
-            [
-                client_at(at, p.offset if isinstance(p, Placed) else OFFSET_END)
-                for at, p in found.items()
-            ]
-        )
+        consumer.incremental_assign(starts_of(found))
         self._joined = True
         assignments = self._settle(found, move=False)
         if self._quiet:

@@ -30,6 +30,7 @@ class Ownership:
     _held: dict[TopicPartition, Held] = field(default_factory=dict)
     _misplaced: set[TopicPartition] = field(default_factory=set)
     _moved: set[TopicPartition] = field(default_factory=set)  # a record was taken in this epoch
+    _ends: dict[TopicPartition, int] = field(default_factory=dict)  # seen in this epoch
     _retry_ns: int = 0
 
     def own(self, at: TopicPartition, placed: Placed) -> Assignment:
@@ -39,6 +40,7 @@ class Ownership:
         self._held.pop(at, None)
         self._misplaced.discard(at)
         self._moved.discard(at)
+        self._ends.pop(at, None)
         return Assignment(at=at, epoch=epoch, offset=placed.offset, metadata=placed.metadata)
 
     def hold(self, at: TopicPartition, held: Held, now_ns: int) -> bool:
@@ -54,6 +56,7 @@ class Ownership:
         """Not ours any more."""
         for at in partitions:
             self._next.pop(at, None)
+            self._ends.pop(at, None)
             self._held.pop(at, None)
             self._misplaced.discard(at)
 
@@ -104,6 +107,19 @@ class Ownership:
         Before that the client may still report the position of the epoch before.
         """
         return [at for at in self._next if at in self._moved and at not in self._misplaced]
+
+    def reached(self, at: TopicPartition, end: int) -> None:
+        """The client has nothing more of this partition below ``end``; what it had came before."""
+        if at in self._next:
+            self._ends[at] = end
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where partitions of ours, in place, ended when everything before had been taken."""
+        return {
+            at: max(end, self._next[at])
+            for at, end in self._ends.items()
+            if at in self._next and at not in self._misplaced
+        }
 
     def retry_due(self, now_ns: int) -> bool:
         """Whether to ask again where the held partitions start."""

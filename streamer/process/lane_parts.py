@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamer.batch.kafka_consumer import SourceLimits
 from streamer.batch.kafka_source import KafkaSource
 from streamer.emit.kafka_ring import ProducerRing, RingLimits
-from streamer.event.lane import LaneCore
+from streamer.event.lane import LaneCore, PositionFollower
 from streamer.process.crash_points import crash_points
 from streamer.process.lane_hooks import LaneHooks, LoopLimits
 from streamer.process.lane_loop import LaneLoop
@@ -42,6 +42,7 @@ def build_loop(
             session_timeout_ms=kafka.session_timeout_ms,
             max_poll_interval_ms=kafka.max_poll_interval_ms,
             protocol=kafka.protocol,
+            tell_ends=isinstance(core, PositionFollower),
         ),
         clock=context.clock,
     )
