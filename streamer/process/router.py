@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-
-from streamer.errors import BrokerUnreachable, ConfigurationError
 from streamer.event.file_models import ModelFiles
 from streamer.event.intake import IntakeLimits, read_request
 from streamer.event.lane import Assignment, EmitPlan, Headers, Now
@@ -23,6 +19,7 @@ from streamer.process.lane_loop import LaneLoop
 from streamer.process.lane_parts import build_loop
 from streamer.process.route_watch import Reading, RouteWatch, WatchedLane
 from streamer.process.runtime import ProcessContext, run_process
+from streamer.process.topic_counts import check_partitions
 from streamer.route.admission import Admission
 from streamer.route.fake_tokenizer import FakeTokenizer
 from streamer.route.grouping import GroupLimits
@@ -37,7 +34,6 @@ from streamer.route.window import WindowLimits
 from streamer.settings import RouteSettings, Settings, client_properties
 from streamer.telemetry.prometheus_metrics import Metrics
 
-_METADATA_S = 15.0
 _log = logging.getLogger(__name__)
 
 
@@ -49,7 +45,8 @@ def run_router(settings: Settings, lanes: Sequence[str]) -> int:
 
     def build(context: ProcessContext) -> list[LaneLoop]:
         files = {slug: model_files(slug, model) for slug, model in settings.models.items()}
-        check_partitions(settings, lanes)
+        names = TopicNames(settings.kafka.prefix)
+        check_partitions(settings, routed_topics(names, lanes, settings.models))
         watch = _watch(context, lanes)
         watch.start()
         context.closers.append(watch.close)
@@ -57,6 +54,19 @@ def run_router(settings: Settings, lanes: Sequence[str]) -> int:
         return [_lane(context, lane, files, watch) for lane in lanes]
 
     return run_process(settings, role="route", build=build)
+
+
+def routed_topics(names: TopicNames, lanes: Sequence[str], models: Iterable[str]) -> list[str]:
+    """What route reads and writes with the partition count of the settings."""
+    models = tuple(models)
+    return [
+        name
+        for lane in lanes
+        for name in (
+            names.requests(lane), names.results(lane), names.replies(lane), names.jobs(lane),
+            names.dead_letters(lane), *(names.work(slug, lane) for slug in models),
+        )
+    ]  # fmt: skip
 
 
 def served_model(files: ModelFiles, *, normalize: bool) -> ServedModel:
@@ -124,40 +134,6 @@ def build_core(
         outlets=outlets,
         limits=router_limits(route, lane),
     )
-
-
-def check_partitions(settings: Settings, lanes: Sequence[str]) -> None:
-    """Refuse to route into topics that are missing or whose partition counts differ.
-
-    A job's results must meet in one partition, so all stages count with the same number.
-
-    Raises:
-        ConfigurationError: with the topic and both numbers.
-        BrokerUnreachable: nobody answered.
-    """
-    kafka, names = settings.kafka, TopicNames(settings.kafka.prefix)
-    admin = AdminClient(client_properties(kafka))
-    try:
-        found = admin.list_topics(timeout=_METADATA_S).topics
-    except KafkaException as error:
-        raise BrokerUnreachable(f"no answer from {kafka.bootstrap}: {error}") from None
-    wanted = [
-        name
-        for lane in lanes
-        for name in (
-            names.requests(lane), names.results(lane), names.replies(lane), names.jobs(lane),
-            names.dead_letters(lane), *(names.work(slug, lane) for slug in settings.models),
-        )
-    ]  # fmt: skip
-    for name in wanted:
-        if name not in found or found[name].error is not None:
-            raise ConfigurationError(f"topic {name} is missing: run `streamer topics apply`")
-        count = len(found[name].partitions)
-        if count != kafka.partitions:
-            raise ConfigurationError(
-                f"topic {name} has {count} partitions and kafka.partitions is {kafka.partitions}: "
-                "partition counts are fixed when topics are made"
-            )
 
 
 class RouteHooks:

@@ -6,6 +6,8 @@ other model files, items without tokens, items whose deadline has passed.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from streamer.emit.answer_rows import Answers
@@ -21,21 +23,24 @@ EXPIRED_TEXT = "the deadline of this item passed before a device took it"
 
 
 def hold_record(
-    record: Record, spec: EngineSpec, *, epoch: int, attempts: int, worker: str
+    record: Record, spec: EngineSpec, *, lane: str, epoch: int, attempts: int, worker: str
 ) -> Held:
     """Decode a record and begin to hold it; its items count as errored until they end.
 
     Args:
         record: of a work topic.
         spec: of the engine that serves the topic.
+        lane: that the topic belongs to; answers stay in it.
         epoch: of the partition.
         attempts: how often the partition was begun there before without progress.
         worker: name of this process.
 
     Raises:
-        Undecodable: the bytes are no work record.
+        Undecodable: the bytes are no work record, or one of another lane.
     """
     work = wire.decode_work(record.value)
+    if work.lane != lane:
+        raise Undecodable("corrupt_record", "a work record of another lane")
     at = TopicPartition(record.topic, record.partition)
     receipt = Receipt(
         revision=spec.revision,
@@ -105,6 +110,24 @@ def without_late(member: Member, now: Now) -> Member | None:
     member.held.end_without_answer(member.items[passed], "expired", EXPIRED_TEXT)
     kept = member.items[~passed]
     return Member(member.held, kept) if len(kept) else None
+
+
+def undecodable(error: Exception) -> Undecodable:
+    """What a record is that no check foresaw; only the type is told, a message may repeat input."""
+    if isinstance(error, Undecodable):
+        return error
+    return Undecodable("corrupt_record", f"{type(error).__name__} while reading the work record")
+
+
+def errored_instead(answers: Answers, error: Exception) -> Answers:
+    """All items of a record whose answers cannot be written, errored."""
+    instead = Answers(
+        work=replace(answers.work, params="{}"), status=np.full_like(answers.status, codes.ERRORED),
+        receipt=answers.receipt,
+    )  # fmt: skip
+    for row in range(len(answers.work.items)):
+        instead.fail(row, "model_error", f"{type(error).__name__} while writing the answers")
+    return instead
 
 
 def undecodable_letter(record: Record, error: Undecodable) -> DeadLetter:

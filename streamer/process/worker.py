@@ -20,6 +20,7 @@ from streamer.process.executor import Executor, WorkHooks
 from streamer.process.lane_loop import LaneLoop
 from streamer.process.lane_parts import build_loop
 from streamer.process.runtime import ProcessContext, run_process
+from streamer.process.topic_counts import check_partitions
 from streamer.process.worker_core import WorkerCore
 from streamer.process.worker_limits import ServedModel, WorkerLimits
 from streamer.settings import Settings
@@ -41,6 +42,8 @@ def run_worker(settings: Settings, lanes: Sequence[str], models: Sequence[str]) 
         raise ConfigurationError(f"models.{unknown[0]} is not configured")
 
     def build(context: ProcessContext) -> list[LaneLoop]:
+        topics = worked_topics(TopicNames(settings.kafka.prefix), lanes, models)
+        check_partitions(settings, topics, may_be_missing=True)
         engines = load_engines(settings, models)
         executor = Executor(engines, clock=context.clock)
         executor.start()
@@ -49,6 +52,18 @@ def run_worker(settings: Settings, lanes: Sequence[str], models: Sequence[str]) 
         return [_lane(context, lane, engines, executor) for lane in lanes]
 
     return run_process(settings, role="work", build=build)
+
+
+def worked_topics(names: TopicNames, lanes: Sequence[str], models: Sequence[str]) -> list[str]:
+    """What work reads and writes with the partition count of the settings."""
+    return [
+        name
+        for lane in lanes
+        for name in (
+            names.results(lane), names.replies(lane), names.dead_letters(lane),
+            *(names.work(slug, lane) for slug in models),
+        )
+    ]  # fmt: skip
 
 
 def load_engines(settings: Settings, models: Sequence[str]) -> dict[str, Engine]:

@@ -30,7 +30,9 @@ from streamer.process.model_stream import ModelStream
 from streamer.process.work_intake import (
     EXPIRED_TEXT,
     end_hopeless,
+    errored_instead,
     hold_record,
+    undecodable,
     undecodable_letter,
     without_late,
 )
@@ -218,15 +220,16 @@ class WorkerCore:
         self._outbox.track(at, record.offset)
         try:
             held = hold_record(
-                record, stream.spec, epoch=self._epoch(at), attempts=owned.metadata.attempts,
-                worker=self._limits.worker,
+                record, stream.spec, lane=self._limits.lane, epoch=self._epoch(at),
+                attempts=owned.metadata.attempts, worker=self._limits.worker,
             )  # fmt: skip
-        except Undecodable as error:
-            self._bury(record, error, now)
+            end_hopeless(held, stream.spec, now)
+        except Exception as error:
+            # Whatever a record holds, it must not be delivered again for ever.
+            self._bury(record, undecodable(error), now)
             return
         owned.held[record.offset] = held
         self._unfinished += len(held.work.items)
-        end_hopeless(held, stream.spec, now)
         self._finish_if_done(held, now)
         if held.left and owned.sealed:
             stream.add(held, now)
@@ -247,7 +250,11 @@ class WorkerCore:
             return
         del owned.held[held.offset]
         self._unfinished -= len(held.work.items)
-        records = output_records(held.answers, self._names, self._limits.emit)
+        try:
+            records = output_records(held.answers, self._names, self._limits.emit)
+        except Exception as error:
+            held.answers = errored_instead(held.answers, error)
+            records = output_records(held.answers, self._names, self._limits.emit)
         counts = np.bincount(held.answers.status, minlength=len(codes.STATUSES)).tolist()
         done = finished(records, counts=tuple(counts), now_ns=now.mono_ns)
         kept = self._outbox.put(held.at, epoch=held.epoch, offset=held.offset, done=done)

@@ -27,8 +27,9 @@ from streamer.event.wire import (
 from streamer.process.engines import model_files
 from streamer.process.lane_loop import LaneLoop
 from streamer.process.route_watch import RouteWatch
-from streamer.process.router import _lane, _watch, check_partitions
+from streamer.process.router import _lane, _watch, routed_topics
 from streamer.process.runtime import ProcessContext
+from streamer.process.topic_counts import check_partitions
 from streamer.settings import Settings, load_settings
 from streamer.telemetry.prometheus_metrics import Metrics
 
@@ -62,7 +63,8 @@ class Running:
             metrics=Metrics(role="route", slot=slot, version="0"),
         )  # fmt: skip
         files = {slug: model_files(slug, model) for slug, model in settings.models.items()}
-        check_partitions(settings, lanes)
+        names = TopicNames(settings.kafka.prefix)
+        check_partitions(settings, routed_topics(names, lanes, settings.models))
         self.watch: RouteWatch = _watch(context, lanes)
         self.watch.start()
         self.loops: list[LaneLoop] = [_lane(context, lane, files, self.watch) for lane in lanes]
@@ -166,12 +168,15 @@ def test_a_published_plan_is_taken_over_and_progress_is_read(
     producer.produce(names.plans, encode_plan(plan), key=b"fake/bulk")
     assert producer.flush(15) == 0
 
+    ledger = core._ledgers["fake"]
     end = time.monotonic() + WAIT_S
-    while core.plan_of("fake").version != 3 and time.monotonic() < end:
+    while time.monotonic() < end:
+        if core.plan_of("fake").version == 3 and ledger._read_ns is not None:
+            break
         time.sleep(0.05)
 
     assert core.plan_of("fake") == plan
-    assert core._ledgers["fake"]._read_ns is not None
+    assert ledger._read_ns is not None
 
 
 def test_a_second_router_takes_over_without_loss(kafka: str, settings: Settings) -> None:

@@ -110,3 +110,17 @@ def test_a_broken_device_ends_the_process_with_a_failure(
         worker.start(0)
 
         assert worker.wait() == 1, worker.log()
+
+
+def test_a_worker_that_counts_other_partitions_than_the_topics_have_refuses_to_start(
+    kafka: str, prefix: str, tmp_path: Path
+) -> None:
+    make_topics(kafka, prefix)
+    worker = WorkProcess(kafka, prefix, tmp_path, STREAMER_KAFKA__PARTITIONS="6")
+
+    with running(worker):
+        worker.start(0)
+
+        assert worker.wait() == 3, worker.log()
+
+    assert "has 3 partitions" in worker.log()

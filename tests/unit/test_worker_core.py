@@ -176,6 +176,27 @@ def test_bytes_that_are_no_work_record_become_a_dead_letter_and_the_offset_moves
     assert plan.offsets[work_at()].offset == 5
 
 
+def test_a_record_of_another_lane_never_leaves_its_rail() -> None:
+    core = a_core()
+    assigned(core, 0)
+    stray = delivered(wire.encode_work(a_work(1, lane="fast")), 0)
+    core.deliver([stray], at_ms())
+
+    (record,) = core.plan(at_ms()).records
+
+    assert record.topic == NAMES.dead_letters("bulk")
+
+
+def test_answers_that_cannot_be_written_are_errored_rows_and_the_offset_moves() -> None:
+    core = a_core()
+    assigned(core, 0)
+
+    (result,) = _finished(core, a_work(2, params="no JSON"))
+
+    assert [error.code for error in result.errors] == ["model_error"] * 2
+    assert "no JSON" not in result.errors[0].message
+
+
 # --- news ---
 
 
