@@ -39,8 +39,8 @@ class AggregatorLimits:
         waiting_bytes: waiting rows in memory; above it only what is releasable is awaited.
         plan_rows, plan_bytes: one emission holds at most about this.
         partitions_max: output partitions one emission may touch.
-        fill_max: holes above the highest seen index that an expired job is given rows for;
-            a total claimed in error must not fill the disk.
+        fill_max: holes that an expired or cancelled job is given rows for; a total or an index
+            claimed in error must not fill the disk.
     """
 
     partitions: int
@@ -227,10 +227,12 @@ class PartitionState:
         if job.total < 0 or job.next_index + job.waiting.count < job.total:
             job.life = step(job.life, event)
             job.unwritten = True
-            end = max(job.next_index, job.waiting.highest + 1)
-            if job.total < 0 or job.total - end > self.limits.fill_max:
-                job.total_conflict = job.total_conflict or job.total >= 0
+            end, holes = job.waiting.reach(job.next_index, self.limits.fill_max)
+            cut = job.total - end > self.limits.fill_max - holes
+            if job.total < 0 or cut or end <= job.waiting.highest:
+                job.total_conflict |= job.total >= 0 or end <= job.waiting.highest
                 job.total = end
+                self.rows.cut_to_total(job)
         self.touch(job)
 
     def next_wall_ms(self, wall_ms: int) -> int | None:

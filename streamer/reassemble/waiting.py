@@ -94,6 +94,23 @@ class WaitingRows:
         if start >> _SHIFT != end >> _SHIFT:
             self._chunks.pop(start >> _SHIFT, None)
 
+    def reach(self, start: int, holes_max: int) -> tuple[int, int]:
+        """How far rows lie from ``start`` on with no more than ``holes_max`` holes before them.
+
+        Returns:
+            One past the last such row (or ``start``), and the holes below it.
+        """
+        end, holes = start, 0
+        if self.highest + 1 - start - self.count <= holes_max:
+            end = max(start, self.highest + 1)
+            return end, max(0, end - start - self.count)
+        for index, _ in self:
+            if holes + index - end > holes_max:
+                break
+            holes += index - end
+            end = index + 1
+        return end, holes
+
     def pop_from(self, start: int) -> list[tuple[int, int]]:
         """Take every (index, place) at or above ``start``, in index order."""
         taken: list[tuple[int, int]] = []

@@ -225,3 +225,36 @@ def test_a_closed_mark_goes_after_its_time_but_never_before_its_last_result() ->
     world.result(a_result(rows(0), job_id="slow"))
     world.settle()
     assert [key for key in world.live_keys(STATES) if b"/job" in key] == []
+
+
+def test_an_index_typed_in_error_does_not_fill_the_disk() -> None:
+    world = AggregateWorld(some_limits(fill_max=10))
+    world.entry(an_entry(deadline_at_ms=START_MS + 1))
+    world.result(a_result(rows(0, 2)))
+    world.result(a_result(rows(1 << 52)))
+    world.settle()
+    world.pass_time(1_000)
+
+    world.settle()
+
+    assert world.released() == [0, 1, 2]
+    (completion,) = world.completions()
+    assert (completion.status, completion.total) == ("expired", 3)
+    assert completion.reason == "deadline, conflicting totals"
+    assert [(letter.code, letter.index) for letter in world.letters()] == [
+        ("index_out_of_range", 1 << 52)
+    ]
+
+
+def test_rows_far_apart_are_released_as_long_as_few_holes_lie_between() -> None:
+    world = AggregateWorld(some_limits(fill_max=10))
+    world.entry(an_entry(total=40, deadline_at_ms=START_MS + 1))
+    world.result(a_result(rows(*range(5, 35))))
+    world.settle()
+    world.pass_time(1_000)
+
+    world.settle()
+
+    (completion,) = world.completions()
+    assert (completion.status, completion.total) == ("expired", 40)
+    assert completion.counts["expired"] == 10
