@@ -35,6 +35,7 @@ from streamer.kafka_log import ClientLog
 
 _ASSIGN_S: Final = 2.0  # then the partition is held and asked about again, others go on
 _REWIND_S: Final = 5.0
+_SHARE_NS: Final = 5_000_000_000
 _log = logging.getLogger(__name__)
 _Taken = tuple[TopicPartition, int, Message]  # with the epoch under which it came out
 
@@ -66,13 +67,15 @@ class KafkaSource:
         self._hooks: SourceHooks | None = None
         self._mine = Ownership()
         self._quiet = False  # everything is paused
-        self._joined = False
+        self._has_share = False  # of the group; KIP-848 tells nobody of a share of nothing
+        self._share_by_ns = _SHARE_NS if limits.protocol == "consumer" else 1 << 63
         self._raised: BaseException | None = None
         self._missing: set[str] = set()  # topics that were told of as missing
 
     def start(self, hooks: SourceHooks) -> None:
         """Build the consumer and subscribe."""
         self._hooks = hooks
+        self._share_by_ns += self._clock.monotonic_ns()
         self._client = Consumer(self._config, logger=ClientLog(_log, clock=self._clock))
         self._client.subscribe(
             self._topics,
@@ -91,11 +94,7 @@ class KafkaSource:
             self._quiet = False
             resume(self._required, self._mine.owned())
         taken, take = self._take(records_max, timeout_s), self._mine.take
-        records = [
-            record_of(message)
-            for at, epoch, message in taken
-            if take(at, epoch, message.offset() or 0)
-        ]
+        records = [record_of(m) for at, epoch, m in taken if take(at, epoch, m.offset() or 0)]
         if self._mine.retry_due(self._clock.monotonic_ns()):
             self._retry_held()
         return records
@@ -121,6 +120,10 @@ class KafkaSource:
         if mine and all(isinstance(p, Held) and not p.is_gap for p in found.values()):
             raise BrokerUnreachable("the committed offsets could not be read")
         return self._settle(found)
+
+    def joined(self) -> bool:
+        """Whether it got its share of the group, perhaps nothing; safe from any thread."""
+        return self._has_share or self._clock.monotonic_ns() >= self._share_by_ns
 
     def owned(self) -> frozenset[TopicPartition]:
         """Partitions that are ours and placed."""
@@ -148,11 +151,8 @@ class KafkaSource:
         return known
 
     def group_metadata(self) -> object | None:
-        """For a transaction; None before the first assignment or without a member id.
-
-        Metadata of a non-member would be accepted by the broker without any check.
-        """
-        if not self._joined or not self._required.memberid():
+        """For a transaction; None for a non-member, whose offsets the broker would not check."""
+        if not self._has_share or not self._required.memberid():
             return None
         metadata: object = self._required.consumer_group_metadata()
         return metadata
@@ -215,7 +215,7 @@ class KafkaSource:
     def _assigned(self, consumer: Consumer, partitions: Sequence[ClientPartition]) -> None:
         found = placements(consumer, ours_of(partitions), _ASSIGN_S)
         consumer.incremental_assign(starts_of(found))
-        self._joined = True
+        self._has_share = True
         assignments = self._settle(found, move=False)
         if self._quiet:
             pause(consumer, [assignment.at for assignment in assignments])

@@ -37,8 +37,8 @@ def split(
     fixed, per_text = _weights(longest, limits, cost)
     text_edges = _edges(texts)
     first = _first_allowed(longest, text_edges, _edges(item_bytes), limits, cost)
-    if first[-1] == 0 and count * longest[-1] <= 16:
-        return [(0, count)]
+    if first[-1] == 0 and per_text[-1] * text_edges[-1] - (per_text * texts).sum() <= fixed:
+        return [(0, count)]  # all padding together costs less than one more batch would
     best = np.zeros(count + 1)
     cut = np.zeros(count + 1, np.int64)
     for end in range(1, count + 1):

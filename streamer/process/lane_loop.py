@@ -116,8 +116,10 @@ class LaneLoop:
         return self._thread.is_alive()
 
     def ready(self) -> bool:
-        """Whether the loop makes progress: both threads moved within the last 5 s."""
+        """Whether it has its share of the group and both threads moved within the last 5 s."""
         if not self._running or self.failure is not None or self._stopping.is_set():
+            return False
+        if not self._source.joined():
             return False
         return self._clock.monotonic_ns() - self._moved_ns < _STUCK_NS and self._commit.is_moving()
 

@@ -26,6 +26,7 @@ from streamer.clock import Clock
 from streamer.errors import Undecodable
 from streamer.event.records import BucketPlan
 from streamer.event.wire import decode_plan
+from streamer.kafka_errors import error_of
 
 _EVERY_S: Final = 1.0
 _CALL_S: Final = 5.0
@@ -141,9 +142,13 @@ class RouteWatch:
             for lane in self._lanes:
                 self._read_progress(admin, lane)
             self._silent = False
-        except (KafkaException, TimeoutError) as error:
+        except Exception as error:  # hints only: nothing here may end the thread
             if not self._silent:
-                _log.warning("progress of work is unknown", extra={"error": str(error)})
+                text = error_of(error).name() if isinstance(error, KafkaException) else ""
+                _log.warning(
+                    "progress of work is unknown",
+                    extra={"error": text or type(error).__name__},
+                )
             self._silent = True
 
     def _read_progress(self, admin: AdminClient, lane: WatchedLane) -> None:

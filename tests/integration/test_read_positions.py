@@ -35,12 +35,12 @@ class _Hooks:
 class _Reading:
     """A source and what it gave out."""
 
-    def __init__(self, kafka: str, topic: str, group: str) -> None:
+    def __init__(self, kafka: str, topic: str, group: str, protocol: str = "classic") -> None:
         self.hooks = _Hooks()
         self.records: list[Record] = []
         self.source = KafkaSource(
             properties={"bootstrap.servers": kafka}, group=group, topics=[topic],
-            limits=SourceLimits.for_lane("fast", tell_ends=True), clock=CLOCK,
+            limits=SourceLimits.for_lane("fast", tell_ends=True, protocol=protocol), clock=CLOCK,
         )  # fmt: skip
         self.source.start(self.hooks)
 
@@ -121,3 +121,22 @@ def test_after_a_rewind_no_position_is_told_before_its_records(
 
         wait_until(in_step)
         assert [record.offset for record in reading.records] == list(range(count))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_that_gets_no_partition_has_joined_too(
+    kafka: str, prefix: str, topics: Topics, sources: list[KafkaSource], protocol: str
+) -> None:
+    topic, group = topics.create("in", 1), f"{prefix}group"
+    readings = [_Reading(kafka, topic, group, protocol) for _ in range(2)]
+    sources += [reading.source for reading in readings]
+    assert not any(reading.source.joined() for reading in readings)
+
+    def all_joined() -> bool:
+        for reading in readings:
+            reading.source.poll(10, 0.05)
+        return all(reading.source.joined() for reading in readings)
+
+    wait_until(all_joined, 30)
+
+    assert sum(len(reading.source.owned()) for reading in readings) == 1
