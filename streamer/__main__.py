@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -49,7 +49,19 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
-def _group() -> None:
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"streamer {version('streamer')}")
+        raise typer.Exit
+
+
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")
+    ] = False,
+) -> None:
     """Kafka streaming micro-batch inference: ordered job outputs, exactly once."""
 
 

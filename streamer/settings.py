@@ -22,6 +22,7 @@ from pydantic_settings import (
     SettingsConfigDict,
     YamlConfigSettingsSource,
 )
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 from streamer.errors import ConfigurationError
 
@@ -194,7 +195,10 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, environment, YAML, running stack; in this order."""
         del dotenv_settings, file_secret_settings
-        yaml_file = Path(os.environ.get("STREAMER_CONFIG", "streamer.yaml"))
+        named = os.environ.get("STREAMER_CONFIG", "")
+        yaml_file = Path(named or "streamer.yaml")
+        if named and not yaml_file.is_file():
+            raise ConfigurationError(f"STREAMER_CONFIG: there is no file {yaml_file}")
         yaml = YamlConfigSettingsSource(settings_cls, yaml_file=yaml_file)
         return init_settings, env_settings, yaml, _StackSource(settings_cls)
 
@@ -240,14 +244,29 @@ def load_settings(**flags: Any) -> Settings:
         ConfigurationError: a value is missing, unknown or out of bounds; the message names it
             (and never repeats a value, which may be secret).
     """
+    _refuse_unknown(os.environ)
     try:
         return Settings(**flags)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" near line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigurationError(
+            f"{os.environ.get('STREAMER_CONFIG') or 'streamer.yaml'} is not valid YAML{place}"
+        ) from None
     except ValidationError as error:
         lines = [
             f"{'.'.join(str(part) for part in issue['loc']) or 'settings'}: {issue['msg']}"
             for issue in error.errors()
         ]
         raise ConfigurationError("settings are not valid:\n  " + "\n  ".join(lines)) from None
+
+
+def _refuse_unknown(environment: Mapping[str, str]) -> None:
+    """A misspelt group of settings would otherwise pass unnoticed."""
+    for name in environment:
+        group, nested, _ = name.removeprefix("STREAMER_").partition("__")
+        if name.startswith("STREAMER_") and nested and group.lower() not in Settings.model_fields:
+            raise ConfigurationError(f"there is no setting {name}: see `streamer config`")
 
 
 def client_properties(kafka: KafkaSettings) -> dict[str, str | int | float | bool]:

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def audit(
-    job_id: Annotated[str, typer.Argument(help="The job id.", metavar="[JOB]")] = "",
+    job_id: Annotated[str, typer.Argument(help="The job id.", metavar="JOB")] = "",
     whole_range: Annotated[
         bool, typer.Option("--range", help="The single requests of the lane instead of a job.")
     ] = False,
@@ -56,7 +56,7 @@ def audit(
     digest. Ends with `audit: ok`, or with exit code 5 and what is wrong.
     """
     if bool(job_id) == whole_range:
-        raise typer.BadParameter("name a job, or say --range")
+        raise typer.BadParameter("name a job, or say --range (of a --lane); not both")
     if job_id and not JOB_ID.match(job_id):
         raise typer.BadParameter("a job id is 1 to 64 of A-Z a-z 0-9 . _ -")
     with connected(bootstrap, prefix, tenant) as client:

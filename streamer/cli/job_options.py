@@ -11,10 +11,12 @@ from typing import Annotated
 import orjson
 import typer
 
+from streamer.cli.interrupts import kept_interrupts
 from streamer.client import Client
 from streamer.client.errors import InputRefused, JobConflict, JobUnknown, OutputsBroken
 from streamer.client.job import Progress
 from streamer.errors import BrokerUnreachable, ConfigurationError, StreamerError
+from streamer.event.codes import LANES
 
 USAGE, AUDIT_FAILED, ENDED_WITH_ERRORS, INTERRUPTED = 2, 5, 6, 130
 
@@ -23,7 +25,15 @@ Bootstrap = Annotated[
 ]
 Prefix = Annotated[str | None, typer.Option("--prefix", help="Topic prefix; default: settings.")]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose jobs.")]
-Lane = Annotated[str, typer.Option("--lane", help="bulk or fast.")]
+
+
+def _lane(value: str) -> str:
+    if value not in LANES:
+        raise typer.BadParameter(f"{value!r} is no lane: {' or '.join(sorted(LANES))}")
+    return value
+
+
+Lane = Annotated[str, typer.Option("--lane", help="bulk or fast.", callback=_lane)]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable on stdout.")]
 JobId = Annotated[str, typer.Argument(help="The job id.", metavar="JOB")]
 
@@ -51,8 +61,14 @@ def talk(text: str) -> None:
 def connected(bootstrap: str | None, prefix: str | None, tenant: str) -> Iterator[Client]:
     """A client for the length of a command; its errors become one line and an exit code."""
     try:
-        with Client(bootstrap=bootstrap, prefix=prefix, tenant=tenant) as client:
+        with (
+            kept_interrupts(),
+            Client(bootstrap=bootstrap, prefix=prefix, tenant=tenant) as client,
+        ):
             yield client
+    except KeyboardInterrupt:
+        talk("interrupted")
+        raise typer.Exit(INTERRUPTED) from None
     except (ConfigurationError, BrokerUnreachable):
         raise
     except (InputRefused, JobConflict, JobUnknown) as error:

@@ -11,7 +11,6 @@ import typer
 from streamer.cli.file_output import OutputFile
 from streamer.cli.job_options import (
     ENDED_WITH_ERRORS,
-    INTERRUPTED,
     AsJson,
     Bootstrap,
     JobId,
@@ -89,15 +88,12 @@ def results(
     prefix: Prefix = None,
 ) -> None:  # fmt: skip
     """Write a job's result lines, in order."""
-    try:
-        with connected(bootstrap, prefix, tenant) as client:
-            job = client.job(job_id, lane)
-            progress = job.progress()
-            with OutputFile(out, job_id) as file:
-                _copy(job, file, None if wait else progress.final)
-            ended = job.progress()
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+    with connected(bootstrap, prefix, tenant) as client:
+        job = client.job(job_id, lane)
+        progress = job.progress()
+        with OutputFile(out, job_id) as file:
+            _copy(job, file, None if wait else progress.final)
+        ended = job.progress()
     if ended.closed and (ended.state != "completed" or ended.final != ended.succeeded):
         talk(one_line(ended))
         raise typer.Exit(ENDED_WITH_ERRORS)

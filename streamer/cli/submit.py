@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import orjson
 import typer
 
 from streamer.cli import jobs
 from streamer.cli.file_output import OutputFile
+from streamer.cli.interrupts import kept_interrupts
 from streamer.cli.job_options import (
     ENDED_WITH_ERRORS,
     INTERRUPTED,
@@ -119,7 +121,8 @@ def submit(
 
 def _begun(job: Job, source: FileSource) -> str:
     facts = source.scan()
-    broken = f", {facts.invalid} broken lines will be answered so" if facts.invalid else ""
+    lines = "line" if facts.invalid == 1 else "lines"
+    broken = f", {facts.invalid} broken {lines} to be answered with an error" * bool(facts.invalid)
     known = "" if job.sending is not None else "; submitted before, and closed"
     return f"job {job.job_id}: {facts.total} items, lane {job.name.lane}{broken}{known}"
 
@@ -135,7 +138,7 @@ def _follow(client: Client, job: Job, out: Path | None, *, quiet: bool) -> Progr
     """Write rows as they become final until the job is closed; stops sending when interrupted."""
     written = 0
     try:
-        with OutputFile(out, job.job_id) as file:
+        with kept_interrupts(), OutputFile(out, job.job_id) as file:
             written = file.lines
             if written:
                 talk(f"{out}: {written} lines are there, going on after them")
@@ -149,14 +152,28 @@ def _follow(client: Client, job: Job, out: Path | None, *, quiet: bool) -> Progr
         raise typer.Exit(INTERRUPTED) from None
 
 
+def first_trouble(lines: Sequence[bytes]) -> str:
+    """The first row among ``lines`` that ended in an error, in words; empty if there is none."""
+    for line in lines:
+        if b'"status":"succeeded"' in line:
+            continue
+        row = orjson.loads(line)
+        error = row.get("error") or {}
+        if error.get("code"):
+            return f"first error: {row['custom_id']}: {error['code']}: {error['message']}"
+    return ""
+
+
 def _copy(job: Job, file: OutputFile, *, quiet: bool) -> Progress:
     reader = job.reader(file.lines)
+    trouble = ""
     try:
         with JobProgress(f"job {job.job_id}", job.total, quiet=quiet) as shown:
             while reader.completion is None:
                 lines = reader.poll_lines(_POLL_S)
                 if lines:
                     file.write(lines)
+                    trouble = trouble or first_trouble(lines)
                 note = ""
                 if job.sending is not None:
                     job.sending.check()
@@ -165,6 +182,8 @@ def _copy(job: Job, file: OutputFile, *, quiet: bool) -> Progress:
         file.sync()
     finally:
         reader.close()
+    if trouble:
+        talk(trouble)
     done = reader.completion
     counts = {name: int(done.counts.get(name, 0)) for name in jobs.STATUSES}
     return Progress(

@@ -203,8 +203,15 @@ def _print(line: str) -> None:
 def _show(root: Path) -> None:
     """Where things are."""
     state = read_state(root) or {}
+    here = Path.cwd()
+
+    def near(path: str | Path) -> Path:
+        return Path(path).relative_to(here) if Path(path).is_relative_to(here) else Path(path)
+
     print(f"bootstrap  {state.get('bootstrap')}   prefix  {state.get('prefix')}")
     print(f"models     {', '.join(state.get('models', {}))}")
     for one in state.get("processes", []):
-        print(f"{one['name']:<10} pid {one['pid']:<8} {one['health'] or '-':<24} {one['log']}")
-    print(f"state      {root / 'stack.json'}   (streamer down stops it)")
+        print(
+            f"{one['name']:<10} pid {one['pid']:<8} {one['health'] or '-':<24} {near(one['log'])}"
+        )
+    print(f"state      {near(root / 'stack.json')}   (streamer down stops it)")
