@@ -34,6 +34,7 @@ from streamer.event.topic_rows import (
 )
 
 CALL_TIMEOUT_S = 30.0
+FIRST_ANSWER_S = 10.0
 SETTLE_TIMEOUT_S = 10.0
 
 
@@ -67,7 +68,7 @@ def check_topics(client: Mapping[str, Any], wanted: Sequence[WantedTopic]) -> li
         BrokerUnreachable: nothing answered in time.
         ConfigurationError: the cluster refused to tell.
     """
-    admin = AdminClient(dict(client))
+    admin = _admin(client)
     return drift_of(wanted, _found(admin, wanted))
 
 
@@ -82,7 +83,7 @@ def apply_topics(client: Mapping[str, Any], wanted: Sequence[WantedTopic]) -> li
         ConfigurationError: a topic differs in what cannot be altered (then nothing is changed),
             or the cluster refused.
     """
-    admin = AdminClient(dict(client))
+    admin = _admin(client)
     done: list[Drift] = []
     end_at = time.monotonic() + SETTLE_TIMEOUT_S
     # Brokers follow the controller by a moment, so look again until they show what was done;
@@ -97,6 +98,11 @@ def apply_topics(client: Mapping[str, Any], wanted: Sequence[WantedTopic]) -> li
         done += [drift for drift in drifts if drift not in done]
         time.sleep(0.05)
     return done
+
+
+def _admin(client: Mapping[str, Any]) -> AdminClient:
+    """A client whose own log lines stay away from the terminal; calls report their errors."""
+    return AdminClient({"log_level": 2, **client})
 
 
 def refuse_drift(drifts: Sequence[Drift]) -> None:
@@ -115,7 +121,7 @@ def refuse_drift(drifts: Sequence[Drift]) -> None:
 
 def _found(admin: AdminClient, wanted: Sequence[WantedTopic]) -> dict[str, FoundTopic]:
     try:
-        listed = admin.list_topics(timeout=CALL_TIMEOUT_S).topics
+        listed = admin.list_topics(timeout=FIRST_ANSWER_S).topics
     except KafkaException as error:
         raise _as_ours(error, "list topics") from None
     names = [topic.name for topic in wanted if topic.name in listed]
@@ -190,4 +196,8 @@ def _as_ours(error: KafkaException, doing: str) -> Exception:
     reason = error.args[0]
     text = f"cannot {doing}: {reason.str()}"
     unreachable = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-    return BrokerUnreachable(text) if reason.code() in unreachable else ConfigurationError(text)
+    if reason.code() in unreachable:
+        return BrokerUnreachable(
+            f"{text}: is the stack up (`streamer up`), and is kafka.bootstrap right?"
+        )
+    return ConfigurationError(text)
