@@ -8,6 +8,7 @@ nearest paragraph to each question, and proves from the topics alone that nothin
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
@@ -34,6 +35,8 @@ MODEL = "minilm"
 FOLDER = Path("build/demo")
 ALONE = 60
 SHOWN = 5
+SHOWN_CHARS = 68
+_RULE = re.compile(r" ?[*=~-]{5,}")
 
 
 def main() -> int:
@@ -106,10 +109,11 @@ def _demonstrate(console: Console, options: argparse.Namespace, setup_s: float) 
     report = _report(rows, (alone, side), verdict, setup_s=setup_s, job_s=job_s)
     report.write(FOLDER / "report.json")
     report.show(console)
-    console.print(f"report: {FOLDER / 'report.json'}   vectors: {FOLDER / 'vectors.npy'}")
+    console.print(f"\nfigures: {FOLDER / 'report.json'}   vectors: {FOLDER / 'vectors.npy'}")
     for problem in verdict.problems:
         console.print(f"[red]{problem}[/]")
-    console.print(f"audit: {report.audit}")
+    colour = "green" if verdict.ok else "red"
+    console.print(f"[bold {colour}]audit: {report.audit}[/]")
     return 0 if report.audit == "ok" and not (alone.failures or side.failures) else 5
 
 
@@ -166,8 +170,11 @@ def _show_nearest(
     console.print("\n[bold]Nearest paragraphs[/]")
     for answer, position, close in zip(picked, at, cosine, strict=True):
         text = texts[good[position].index or 0]
-        short = text if len(text) <= 88 else text[:87] + "…"
-        console.print(f"  [cyan]{answer.question}[/]\n    {close:.2f}  {short}", markup=True)
+        # Rules under headings are part of the paragraphs and nothing to look at.
+        text = _RULE.sub("", text)
+        short = text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 1] + "…"
+        console.print(f"  [cyan]{answer.question}[/]")
+        console.print(f"    {close:.2f}  {short}", markup=False)
 
 
 def _audit(client: Client, job: Job) -> Verdict:

@@ -52,11 +52,31 @@ class DemoReport:
         path.write_bytes(orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2))
 
     def show(self, console: Console) -> None:
-        """Print the table."""
-        table = Table(title="What happened", show_header=False, title_justify="left")
-        for name, value in asdict(self).items():
-            table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+        """Print what a reader wants first; all figures are in the file."""
+        table = Table.grid(padding=(0, 2, 0, 2))
+        table.add_row(
+            "job",
+            f"{self.items:,} paragraphs in {self.job_s:.1f} s: {self.items_per_s:,.0f} items/s, "
+            f"{self.tokens_per_s:,.0f} tokens/s",
+        )
+        table.add_row("", f"{self.dtype}, padding +{100 * self.padding_overhead:.1f} %")
+        table.add_row(
+            "questions",
+            f"{self.fast_questions} beside it at {self.fast_rate_hz:g} a second: "
+            + _latency(self.fast_p50_ms, self.fast_p99_ms),
+        )
+        table.add_row("", f"alone: {_latency(self.fast_alone_p50_ms, self.fast_alone_p99_ms)}")
+        table.add_row("rows", f"{self.succeeded:,} succeeded, {self.errored} without an answer")
+        table.add_row(
+            "topics",
+            f"{self.lost} lost, {self.duplicated} duplicated, {self.misordered} misordered",
+        )
+        console.print("\n[bold]What happened[/]")
         console.print(table)
+
+
+def _latency(p50_ms: float, p99_ms: float) -> str:
+    return f"p50 {p50_ms:,.0f} ms, p99 {p99_ms:,.0f} ms"
 
 
 def nearest(
