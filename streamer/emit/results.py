@@ -9,6 +9,7 @@ too large for a record is refused alone.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,9 @@ from streamer.event.records import (
     ResultRecord,
 )
 from streamer.event.topics import TopicNames, job_key, partition_of
+
+# {"label":…,"score":…}, and a comma: the words and the longest number.
+_SCORE_BYTES = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,7 @@ class EmitLimits:
 
 def output_records(answers: Answers, names: TopicNames, limits: EmitLimits) -> list[OutRecord]:
     """Everything a finished work record sends on: results or replies first, then dead letters."""
+    _refuse_long_lines(answers, limits.reply_bytes_max)
     rows = encode_rows(answers, limits.record_bytes_max)
     if answers.work.job_id is None:
         out = [_reply(answers, rows, row, names, limits) for row in range(len(answers.work.items))]
@@ -57,6 +62,24 @@ def output_records(answers: Answers, names: TopicNames, limits: EmitLimits) -> l
         for row in sorted(answers.culprits)
     )
     return out
+
+
+def _refuse_long_lines(answers: Answers, bytes_max: int) -> None:
+    """Error job items whose labels would make one JSON message too large for ``outputs``.
+
+    A name beside every score takes many times the bytes that travel until then.
+    """
+    work, labels = answers.work, answers.labels
+    if work.form != "json" or work.job_id is None or not labels:
+        return
+    text_bytes = sum(len(json.dumps(name)) + _SCORE_BYTES for name in labels)
+    succeeded = answers.status == codes.SUCCEEDED
+    for row in np.flatnonzero(succeeded & (work.items.rows * text_bytes > bytes_max)).tolist():
+        answers.fail(
+            row, "result_too_large",
+            f"the answer as JSON would take about {int(work.items.rows[row]) * text_bytes} bytes "
+            f"and the limit is {bytes_max}; send fewer texts an item, or send Avro",
+        )  # fmt: skip
 
 
 def dead_letter_record(

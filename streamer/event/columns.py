@@ -161,6 +161,7 @@ def _check_outputs(outputs: Outputs, texts: int, labels: Sequence[str] | None) -
     expect(outputs.kind in KINDS, "outputs: unknown kind")
     expect(outputs.dtype in DTYPES, "outputs: unknown dtype")
     expect(len(shape) <= _MAX_SHAPE, "outputs: too many dimensions")
+    expect(outputs.kind != "labels" or len(shape) > 0, "outputs: labels without a column")
     expect(all(0 < side <= MAX_SIDE for side in shape), "outputs: impossible shape")
     expect(len(outputs.data) == texts * outputs.row_bytes, "outputs: wrong number of bytes")
     if labels is not None and shape:

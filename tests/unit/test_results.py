@@ -244,3 +244,16 @@ def test_a_culprit_is_errored_and_a_dead_letter_of_its_origin() -> None:
     assert (letter.topic, letter.partition, letter.offset) == (NAMES.requests("bulk"), 1, 1)
     assert (letter.code, letter.custom_id, letter.index, letter.value) == ("poison", "c1", 1, None)
     assert records[1].partition == 1
+
+
+def test_labels_whose_json_would_not_fit_its_topic_are_refused_alone() -> None:
+    names = tuple(f"a class with quite a long name {n}" for n in range(100))
+    answers = _answers(
+        a_work(2, rows=[1, 40]), RNG.random((41, 100)).astype(np.float32), kind="labels"
+    )
+    answers.labels = names
+
+    (result,) = _results(answers, reply_bytes_max=100_000)
+
+    assert result.status.tolist() == [codes.SUCCEEDED, codes.ERRORED]
+    assert [error.code for error in result.errors] == ["result_too_large"]
