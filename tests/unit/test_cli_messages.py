@@ -22,12 +22,16 @@ def ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+def ctrl_c_becomes(error: Exception) -> None:
+    try:
+        ctrl_c()
+    except KeyboardInterrupt:
+        raise error from None
+
+
 def test_an_error_that_a_client_makes_of_ctrl_c_is_ctrl_c_again() -> None:
     with pytest.raises(KeyboardInterrupt), kept_interrupts():
-        try:
-            ctrl_c()
-        except KeyboardInterrupt:
-            raise SystemError("returned NULL without setting an exception") from None
+        ctrl_c_becomes(SystemError("returned NULL without setting an exception"))
 
 
 def test_errors_without_ctrl_c_stay_what_they_are() -> None:
@@ -37,10 +41,7 @@ def test_errors_without_ctrl_c_stay_what_they_are() -> None:
 
 def test_an_exit_code_chosen_after_ctrl_c_is_kept() -> None:
     with pytest.raises(typer.Exit), kept_interrupts():
-        try:
-            ctrl_c()
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
+        ctrl_c_becomes(typer.Exit(130))
 
 
 def test_the_handler_before_is_put_back_and_an_ignored_signal_stays_ignored() -> None:
