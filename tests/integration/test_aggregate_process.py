@@ -61,7 +61,7 @@ def test_kill_9_in_mid_job_loses_and_repeats_nothing(
 
     with running(aggregate):
         writer.entries(*[an_entry(job_id=job_id, total=TOTAL) for job_id in JOBS])
-        for crash_at in ("after_produce:3", "in_commit:2", "after_commit:1"):
+        for crash_at in ("after_produce:2", "in_commit:1", "after_commit:1"):
             aggregate.start(crash_at=f"aggregate.bulk.{crash_at}")
             aggregate.wait_for("assigned")
             while aggregate.is_alive():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import pytest
 
 from streamer.errors import BrokerUnreachable, ConfigurationError
@@ -36,15 +39,29 @@ def test_apply_makes_everything_and_a_second_apply_changes_nothing(kafka: str, p
     assert check_topics(client, wanted) == []
 
 
+def _comes_true(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+    """Brokers show a new topic's settings a moment after they made it."""
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def test_apply_mends_a_setting(topics: Topics, kafka: str, prefix: str) -> None:
     client = {"bootstrap.servers": kafka}
     wanted = wanted_topics(_layout(prefix))
     topics.create("requests.fast", 2, message_timestamp_type="CreateTime")
 
-    before = {drift.what for drift in check_topics(client, wanted) if drift.found == "CreateTime"}
+    assert _comes_true(
+        lambda: (
+            {d.what for d in check_topics(client, wanted) if d.found == "CreateTime"}
+            == {"message.timestamp.type"}
+        )
+    )
     apply_topics(client, wanted)
 
-    assert before == {"message.timestamp.type"}
     assert check_topics(client, wanted) == []
 
 
