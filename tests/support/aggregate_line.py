@@ -27,6 +27,7 @@ class AggregateProcess:
         **environment: str,
     ) -> None:  # fmt: skip
         self._name = name
+        (folder / "none.yaml").touch()  # no settings but those below
         self._environment = {
             **os.environ,
             "STREAMER_CONFIG": str(folder / "none.yaml"),

@@ -34,6 +34,7 @@ class WorkProcess:
     """One ``streamer work`` process."""
 
     def __init__(self, bootstrap: str, prefix: str, folder: Path, **environment: str) -> None:
+        (folder / "none.yaml").touch()  # no settings but those below
         self._environment = {
             **os.environ,
             "STREAMER_CONFIG": str(folder / "none.yaml"),
