@@ -49,7 +49,9 @@ class Ownership:
         self._misplaced.discard(at)
         is_new = self._held.get(at) != held
         self._held[at] = held
-        self._retry_ns = now_ns + (GAP_RETRY_NS if held.is_gap else RETRY_NS)
+        due_ns = now_ns + (GAP_RETRY_NS if held.is_gap else RETRY_NS)
+        # A gap must not keep those waiting that may be placed in a moment.
+        self._retry_ns = min(due_ns, self._retry_ns) if self._retry_ns > now_ns else due_ns
         return is_new
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:

@@ -27,7 +27,7 @@ from streamer.process.lane_loop import LaneLoop
 from streamer.process.slots import take_slot
 from streamer.settings import Settings
 from streamer.telemetry.http_health import HealthServer
-from streamer.telemetry.json_logs import start_logs
+from streamer.telemetry.json_logs import start_logs, told
 from streamer.telemetry.prometheus_metrics import Metrics
 
 EXIT_OK: Final = 0
@@ -155,7 +155,7 @@ class _Running:
                 close()
         failure = self._failure()
         if failure is not None:
-            _log.error("process failed", extra={"error": f"{type(failure).__name__}: {failure}"})
+            _log.error("process failed", extra={"error": told(failure)})
             return _exit_code(failure)
         _log.info("stopped", extra={"drained": drained})
         if self._signals >= 2:

@@ -1,7 +1,7 @@
 """Logs as one JSON object a line: time, level, event, logger, the bound keys and the extras.
 
 Events are fixed phrases with keys beside them; no payload text ever goes in. Errors are shown with
-their type, message and stack.
+their type and stack, and with their message when it is one of ours.
 """
 
 from __future__ import annotations
@@ -16,6 +16,16 @@ from typing import Any, Final, TextIO
 import orjson
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+def told(error: BaseException) -> str:
+    """Type and message; of errors that are not ours or the client's only the type.
+
+    Foreign messages may repeat what they choked on, and that may be somebody's text.
+    """
+    name = type(error).__name__
+    ours = type(error).__module__.partition(".")[0] in ("streamer", "cimpl", "confluent_kafka")
+    return f"{name}: {error}" if ours or isinstance(error, (OSError, AssertionError)) else name
 
 
 class JsonFormatter(logging.Formatter):
@@ -42,7 +52,7 @@ class JsonFormatter(logging.Formatter):
         line.update({k: v for k, v in vars(record).items() if k not in _STANDARD})
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
-            line["error"] = f"{type(error).__name__}: {error}"
+            line["error"] = told(error)
             line["stack"] = traceback.format_tb(error.__traceback__)
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 

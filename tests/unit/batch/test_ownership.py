@@ -111,3 +111,26 @@ def test_a_committed_offset_below_the_start_of_the_log_is_a_gap() -> None:
     assert held.is_gap
     assert "3" in held.reason
     assert "4" in held.reason
+
+
+def test_a_gap_does_not_delay_those_that_may_be_placed_in_a_moment() -> None:
+    mine = Ownership()
+    mine.hold(OTHER, Held("not known yet"), 0)
+    mine.hold(AT, Held("gone", is_gap=True), 0)
+
+    assert mine.retry_due(RETRY_NS)
+
+
+def test_the_end_of_a_partition_counts_in_its_epoch_only() -> None:
+    mine = Ownership()
+    mine.own(AT, Placed(5))
+    mine.reached(AT, 9)
+    mine.reached(OTHER, 9)
+    assert mine.ends() == {AT: 9}
+
+    mine.own(AT, Placed(5))
+    assert mine.ends() == {}
+
+    mine.reached(AT, 9)
+    mine.misplace(AT)
+    assert mine.ends() == {}

@@ -8,9 +8,9 @@ import urllib.request
 
 import pytest
 
-from streamer.errors import ConfigurationError
+from streamer.errors import BrokerUnreachable, ConfigurationError
 from streamer.telemetry.http_health import HealthServer
-from streamer.telemetry.json_logs import JsonFormatter
+from streamer.telemetry.json_logs import JsonFormatter, told
 from streamer.telemetry.names import METRICS
 from streamer.telemetry.prometheus_metrics import Metrics
 
@@ -93,5 +93,15 @@ def test_a_log_line_is_one_json_object_with_bound_keys_and_extras() -> None:
     assert first["event"] == "assigned"
     assert (first["role"], first["slot"], first["partitions"]) == ("work", 1, 3)
     assert first["level"] == "INFO"
-    assert second["error"] == "ValueError: bad"
+    assert second["error"] == "ValueError"
     assert "test_telemetry" in second["stack"][0]
+
+
+def test_messages_of_foreign_errors_stay_out_of_the_log() -> None:
+    try:
+        float("somebody's text")
+    except ValueError as error:
+        foreign = error
+
+    assert told(foreign) == "ValueError"
+    assert told(BrokerUnreachable("no answer")) == "BrokerUnreachable: no answer"
