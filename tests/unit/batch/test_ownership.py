@@ -70,8 +70,8 @@ def test_a_held_partition_is_not_owned_and_is_asked_about_again() -> None:
     assert list(mine.held()) == [AT]
     assert not mine.retry_due(RETRY_NS - 1)
     assert mine.retry_due(RETRY_NS)
-    mine.hold(AT, Held("gone", is_gap=True), now_ns=0)
-    assert not mine.retry_due(GAP_RETRY_NS - 1)
+    mine.hold(AT, Held("gone", is_gap=True), now_ns=RETRY_NS)
+    assert not mine.retry_due(RETRY_NS + GAP_RETRY_NS - 1)
     mine.own(AT, Placed(3))
     assert mine.held() == {}
     assert not mine.retry_due(1 << 62)
