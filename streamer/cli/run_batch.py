@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -102,17 +102,17 @@ def _answer(
     source.scan()
     wanted = settings.models[slug]
     files = model_files(slug, wanted)
-    begun = time.perf_counter()
-    engine = build_engine(files, wanted, settings.work, settings.state_dir)
-    engine.load()
-    engine.warm_up()
-    clock = SystemClock()
-    limits = batch_limits(settings.work, engine.spec, lane="bulk")
-    options = RunBatchOptions(params=params, normalize=wanted.normalize)
     # A file that is complete or not there: half an answer file would look like a whole one.
     draft = None if out is None else out.with_name(f"{out.name}.{os.getpid()}.part")
-    target = sys.stdout.buffer if draft is None else draft.open("wb")
+    target = sys.stdout.buffer if draft is None else _opened(draft)
+    begun = time.perf_counter()
+    clock = SystemClock()
+    options = RunBatchOptions(params=params, normalize=wanted.normalize)
     try:
+        engine = build_engine(files, wanted, settings.work, settings.state_dir)
+        engine.load()
+        engine.warm_up()
+        limits = batch_limits(settings.work, engine.spec, lane="bulk")
         with OfflineRun(engine, limits, clock=clock) as run:
             run.stats.load_s = time.perf_counter() - begun
             counts = run_lines(
@@ -127,6 +127,17 @@ def _answer(
             target.close()
             draft.unlink(missing_ok=True)
     return dict(counts), run.stats
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """The file to write, its folder made if need be; asked before the model is loaded."""
+    from streamer.client.errors import InputRefused
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb")
+    except OSError as error:
+        raise InputRefused(f"--out: {path.parent}: {error.strerror}") from None
 
 
 def _report(counts: dict[str, int], stats: RunStats, *, as_json: bool) -> None:

@@ -118,7 +118,9 @@ def _detach(wish: _Wish) -> None:
     pid, _ = supervisor_of(wish.root)
     if pid:
         _show(wish.root)
-        raise ConfigurationError(f"a stack is already running here (supervisor {pid})")
+        raise ConfigurationError(
+            f"a stack is already running here (supervisor {pid}): `streamer down` stops it"
+        )
     if not wish.bootstrap:
         prepare_home(_print)  # downloads with visible progress, and says here what is missing
     StateFile(wish.root).clean()

@@ -96,6 +96,20 @@ def test_wrong_usage_is_explained(arguments: list[str], words: str) -> None:
     assert words in " ".join(done.output.split())
 
 
+def test_run_batch_asks_for_its_output_file_before_it_loads_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a-file").write_text("")
+    (tmp_path / "in.jsonl").write_text('{"custom_id":"a","input":"x"}\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STREAMER_MODELS__FAKE__ENGINE", "fake")
+    arguments = ["run-batch", "in.jsonl", "--model", "fake", "--out", "a-file/out.jsonl"]
+    done = CliRunner().invoke(build(arguments), arguments)
+
+    assert done.exit_code == 2
+    assert "--out: a-file:" in done.output
+
+
 def test_the_version_is_shown() -> None:
     done = CliRunner().invoke(build(["--version"]), ["--version"])
 
