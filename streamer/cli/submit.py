@@ -124,7 +124,8 @@ def _begun(job: Job, source: FileSource) -> str:
     lines = "line" if facts.invalid == 1 else "lines"
     broken = f", {facts.invalid} broken {lines} to be answered with an error" * bool(facts.invalid)
     known = "" if job.sending is not None else "; submitted before, and closed"
-    return f"job {job.job_id}: {facts.total} items, lane {job.name.lane}{broken}{known}"
+    items = "item" if facts.total == 1 else "items"
+    return f"job {job.job_id}: {facts.total} {items}, lane {job.name.lane}{broken}{known}"
 
 
 def default_job_id(digest: str, model: str, lane: str, params: Mapping[str, object]) -> str:
