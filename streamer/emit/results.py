@@ -30,6 +30,8 @@ from streamer.event.topics import TopicNames, job_key, partition_of
 
 # {"label":…,"score":…}, and a comma: the words and the longest number.
 _SCORE_BYTES = 40
+# A work record leaves in one transaction, and that touches 16 partitions at most.
+_LETTER_PLACES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +59,13 @@ def output_records(answers: Answers, names: TopicNames, limits: EmitLimits) -> l
         out = [_reply(answers, rows, row, names, limits) for row in range(len(answers.work.items))]
     else:
         out = _results(answers, rows, names, limits)
-    out.extend(
+    letters = [
         dead_letter_record(_culprit(answers, row), answers.work.lane, names, limits)
         for row in sorted(answers.culprits)
-    )
-    return out
+    ]
+    if len({letter.partition for letter in letters}) > _LETTER_PLACES_MAX:
+        letters = [replace(letter, partition=letters[0].partition) for letter in letters]
+    return [*out, *letters]
 
 
 def _refuse_long_lines(answers: Answers, bytes_max: int) -> None:

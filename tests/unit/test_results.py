@@ -257,3 +257,17 @@ def test_labels_whose_json_would_not_fit_its_topic_are_refused_alone() -> None:
 
     assert result.status.tolist() == [codes.SUCCEEDED, codes.ERRORED]
     assert [error.code for error in result.errors] == ["result_too_large"]
+
+
+def test_a_record_full_of_culprits_of_many_partitions_fits_into_one_transaction() -> None:
+    work = a_work(64)
+    work.items.origin_partition[:] = np.arange(64)
+    answers = _answers(work)
+    for row in range(64):
+        answers.fail(row, "model_error", "broken")
+        answers.culprits.add(row)
+
+    records = output_records(answers, NAMES, EmitLimits(dead_letters=100))
+
+    assert len(records) == 65
+    assert len({record.at for record in records}) <= 16
