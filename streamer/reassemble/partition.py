@@ -160,7 +160,13 @@ class PartitionState:
         self.moved_to(record.offset + 1)
 
     def _decode(self, record: Record) -> ResultRecord:
-        result = wire.decode_result(record.value)
+        try:
+            result = wire.decode_result(record.value)
+        except Undecodable:
+            raise
+        except Exception as error:  # it would be delivered again for ever
+            text = f"{type(error).__name__} while reading the result"
+            raise Undecodable("corrupt_record", text) from None
         if result.job_id is None or result.lane != self.lane:
             raise Undecodable("corrupt_record", "a result without a job, or of another lane")
         return result

@@ -320,3 +320,23 @@ def test_one_emission_touches_at_most_sixteen_partitions() -> None:
 
     assert all(len(world.completions(f"j{number}")) == 1 for number in range(60))
     assert len(world.letters()) == 60
+
+
+def test_a_result_that_no_check_foresaw_is_a_dead_letter_without_its_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = AggregateWorld()
+    world.result(a_result(rows(0)))
+
+    def decode(value: bytes) -> None:
+        raise RuntimeError("secret words")
+
+    monkeypatch.setattr("streamer.reassemble.partition.wire.decode_result", decode)
+    world.deliver()
+    world.commit()
+
+    (letter,) = world.letters()
+    assert (letter.code, letter.message) == (
+        "corrupt_record", "RuntimeError while reading the result",
+    )  # fmt: skip
+    assert world.committed[0] == 1
