@@ -53,7 +53,7 @@ class DemoReport:
 
     def show(self, console: Console) -> None:
         """Print what a reader wants first; all figures are in the file."""
-        table = Table.grid(padding=(0, 2, 0, 2))
+        table = Table.grid(padding=(0, 0, 0, 2), pad_edge=True)
         table.add_row(
             "job",
             f"{self.items:,} paragraphs in {self.job_s:.1f} s: {self.items_per_s:,.0f} items/s, "
