@@ -38,7 +38,8 @@ def test_w2_ag1_killing_a_process_in_mid_job_changes_no_output(
 CRASHES = {
     "route": ("after_produce:2", "in_commit:2"),
     "work": ("after_offsets:2", "after_commit:2"),
-    "aggregate": ("after_produce:2", "before_commit:2"),
+    # Its successor finds all that came meanwhile at once, and emits it in few transactions.
+    "aggregate": ("after_produce:1", "before_commit:1"),
 }
 
 
