@@ -161,7 +161,8 @@ def first_trouble(lines: Sequence[bytes]) -> str:
         row = orjson.loads(line)
         error = row.get("error") or {}
         if error.get("code"):
-            return f"first error: {row['custom_id']}: {error['code']}: {error['message']}"
+            name = row["custom_id"] or f"row {row['index']}"
+            return f"first error: {name}: {error['code']}: {error['message']}"
     return ""
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.client.descriptor import check_same, descriptor, total_entry
+from streamer.client.descriptor import check_closed, check_same, descriptor, total_entry
 from streamer.client.errors import InputRefused, RequestFailed
 from streamer.client.fast_lane import FastLane
 from streamer.client.file_source import FileSource
@@ -252,6 +252,7 @@ class Client:
         earlier = Job(self, name, known)
         state = earlier.state()
         if state is not None and state.closed:
+            check_closed(state, entry)
             return earlier
         if known.descriptor is not None:
             below = state.next_index if state is not None else 0

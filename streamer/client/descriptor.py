@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamer.client.errors import InputRefused, JobConflict
 from streamer.client.kafka_jobs import JobName
 from streamer.event.codes import FORMS, LANES
-from streamer.event.records import JobEntry
+from streamer.event.records import JobEntry, JobState
 from streamer.event.topics import JOB_ID
 
 
@@ -68,6 +68,19 @@ def check_same(before: JobEntry, now: JobEntry) -> None:
                 f"job id {now.job_id} belongs to a job with another {what}: choose another id "
                 "(ids are single-use for as long as results are kept)"
             )
+
+
+def check_closed(before: JobState, now: JobEntry) -> None:
+    """Refuse the id of a closed job for other input; its descriptor is gone, its counts are not.
+
+    Raises:
+        JobConflict: the number of items differs.
+    """
+    if now.total >= 0 and before.total >= 0 and before.total != now.total:
+        raise JobConflict(
+            f"job id {now.job_id} belongs to a closed job of {before.total} items, not "
+            f"{now.total}: choose another id (ids are single-use for as long as results are kept)"
+        )
 
 
 def total_entry(descriptor: JobEntry, count: int, at_ms: int) -> JobEntry | None:

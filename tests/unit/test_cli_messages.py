@@ -122,7 +122,11 @@ def test_the_first_error_of_a_job_is_told_in_words() -> None:
     error = {"code": "unknown_model", "message": "there is no model 'x'; served here: fake"}
     bad = json.dumps({"custom_id": "b", "status": "errored", "error": error}).encode()
 
+    late = {"code": "expired", "message": "submit it again"}
+    nameless = json.dumps({"custom_id": "", "index": 7, "status": "expired", "error": late})
+
     assert first_trouble([good]) == ""
+    assert first_trouble([nameless.encode()]) == "first error: row 7: expired: submit it again"
     assert first_trouble([good, bad, bad]) == (
         "first error: b: unknown_model: there is no model 'x'; served here: fake"
     )
