@@ -15,7 +15,8 @@ PACKAGE = ROOT / "streamer"
 # Each may import only itself and what stands before it.
 ORDER = (
     "errors", "clock", "deadline", "event", "kafka_errors", "kafka_log", "route", "batch", "infer",
-    "emit", "reassemble", "telemetry", "settings", "stack", "client", "audit", "process", "demo", "cli",
+    "emit", "reassemble", "telemetry", "settings", "stack", "client", "audit", "process",
+    "demo", "cli",
     "__main__",
 )  # fmt: skip
 SHELL_PREFIXES = (
