@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from streamer.errors import ConfigurationError
+from streamer.event.file_models import resolve_model
 from streamer.settings import STACK_FILE, Settings, client_properties, load_settings
 from streamer.stack.child_process import is_alive, wait_until
 from streamer.stack.kafka_home import prepare_home
@@ -25,6 +26,7 @@ from streamer.stack.topic_plan import topic_layout
 
 ROOT = STACK_FILE.parent
 DOWN_TIMEOUT_S = 60.0
+_FILE_FIELDS = ("path", "engine", "task", "revision", "max_length", "pooling")
 
 Root = Annotated[Path, typer.Option("--root", help="Folder of state, logs and Kafka's data.")]
 
@@ -121,9 +123,10 @@ def _detach(wish: _Wish) -> None:
         raise ConfigurationError(
             f"a stack is already running here (supervisor {pid}): `streamer down` stops it"
         )
+    StateFile(wish.root).clean()  # settings must not come from a stack that is gone
+    check_models(_models(load_settings(), fake=wish.fake))
     if not wish.bootstrap:
         prepare_home(_print)  # downloads with visible progress, and says here what is missing
-    StateFile(wish.root).clean()
     log = wish.root / "supervisor.log"
     with log.open("wb") as sink:
         child = subprocess.Popen(
@@ -196,6 +199,17 @@ def _models(settings: Settings, *, fake: bool) -> Mapping[str, Mapping[str, Any]
         slug: model.model_dump(mode="json", exclude_defaults=True)
         for slug, model in settings.models.items()
     }
+
+
+def check_models(models: Mapping[str, Mapping[str, Any]]) -> None:
+    """Tell a wrong model here, before processes end with it again and again.
+
+    Raises:
+        ConfigurationError: its files are missing or cannot be read.
+    """
+    for slug, values in models.items():
+        known = {"path": "", **{key: values[key] for key in _FILE_FIELDS if key in values}}
+        resolve_model(slug, **known)
 
 
 def _print(line: str) -> None:

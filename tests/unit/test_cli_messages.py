@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 from streamer.__main__ import build
 from streamer.cli.interrupts import kept_interrupts
 from streamer.cli.submit import first_trouble
+from streamer.cli.up import check_models
 from streamer.errors import ConfigurationError
 from streamer.settings import load_settings
+from streamer.stack.local import BUNDLED_MODELS, FAKE_MODELS
 
 
 def ctrl_c() -> None:
@@ -108,6 +110,12 @@ def test_run_batch_asks_for_its_output_file_before_it_loads_a_model(
 
     assert done.exit_code == 2
     assert "--out: a-file:" in done.output
+
+
+def test_a_model_without_files_stops_up_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"models\.bad\.path: there is no folder"):
+        check_models({"bad": {"path": str(tmp_path / "none"), "engine": "torch"}})
+    check_models({**BUNDLED_MODELS, **FAKE_MODELS})
 
 
 def test_the_version_is_shown() -> None:
