@@ -33,7 +33,7 @@ OFFLINE = ("offline", "sentence-transformers", "sentence-transformers-bf16")
 def main() -> int:
     """Run the rounds and write ``build/bench/report.json``."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--items", type=int, default=6_000)
+    parser.add_argument("--items", type=int, default=3_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
