@@ -50,26 +50,34 @@ def _digest(total: int) -> bytes:
     return digest
 
 
+def _until_dead(process: AggregateProcess, timeout_s: float = 60.0) -> None:
+    until = time.monotonic() + timeout_s
+    while process.is_alive():
+        assert time.monotonic() < until, f"its crash point was never reached: {process.log()}"
+        time.sleep(0.02)
+
+
 def test_kill_9_in_mid_job_loses_and_repeats_nothing(
     kafka: str, prefix: str, tmp_path: Path
 ) -> None:
     make_topics(kafka, prefix)
     writer = ResultWriter(kafka, prefix)
     records = _shuffled_results(7)
-    left = iter(records)
+    share = len(records) // 4  # one for each life: none may starve the next of its crash
     aggregate = AggregateProcess(kafka, prefix, tmp_path)
 
     with running(aggregate):
         writer.entries(*[an_entry(job_id=job_id, total=TOTAL) for job_id in JOBS])
-        for crash_at in ("after_produce:2", "in_commit:1", "after_commit:1"):
+        for life, crash_at in enumerate(("after_produce", "in_commit", "after_commit")):
             aggregate.start(crash_at=f"aggregate.bulk.{crash_at}")
             aggregate.wait_for("assigned")
-            while aggregate.is_alive():
-                writer.results([next(left)])
+            for record in records[life * share : (life + 1) * share]:
+                writer.results([record])
                 time.sleep(0.01)  # several emissions, not one
+            _until_dead(aggregate)
             writer.results(records[:3], abort=True)
         aggregate.start()
-        writer.results(left)
+        writer.results(records[3 * share :])
         found = read_outputs(kafka, prefix, completions=len(JOBS))
         assert aggregate.stop() == 0, aggregate.log()
 
