@@ -62,13 +62,18 @@ def _edges(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return edges
 
 
+def _ms_per_text(longest: NDArray[np.int64], cost: CostModel) -> NDArray[np.float64]:
+    """Predicted ms of one text padded to each length, without a batch's fixed part."""
+    squares = np.square(longest.astype(np.float64))
+    priced: NDArray[np.float64] = longest * (cost.token_us / 1e3) + squares * (cost.square_ns / 1e6)
+    return priced
+
+
 def _weights(
     longest: NDArray[np.int64], limits: BatchLimits, cost: CostModel
 ) -> tuple[float, NDArray[np.float64]]:
     """Cost of a batch and of one text in a batch padded to each length, in ms."""
-    per_text = longest * (cost.token_us / 1e3) + np.square(longest.astype(np.float64)) * (
-        cost.square_ns / 1e6
-    )
+    per_text = _ms_per_text(longest, cost)
     if not per_text.any():
         # An engine that states no cost: the shape of a real one, relative.
         per_text = longest.astype(np.float64)
@@ -90,9 +95,7 @@ def _first_allowed(
     count = len(longest)
     texts_max = (limits.tokens_max // longest).astype(np.int64)
     if limits.predicted_ms_max != float("inf"):
-        per_text = longest * (cost.token_us / 1e3) + np.square(longest.astype(np.float64)) * (
-            cost.square_ns / 1e6
-        )
+        per_text = _ms_per_text(longest, cost)
         left_ms = max(0.0, limits.predicted_ms_max - cost.fixed_ms)
         by_time = np.where(per_text > 0, left_ms / np.maximum(per_text, 1e-12), 1e12)
         texts_max = np.minimum(texts_max, np.minimum(by_time, 1e12).astype(np.int64))
